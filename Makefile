@@ -1,0 +1,189 @@
+# Saker's only build file. `make help` says what there is to do.
+# SPDX-License-Identifier: Apache-2.0
+#
+#   make                 build/libsaker.so, build/libsaker.a and the command build/saker
+#   make demo            set up this machine, build, show the library at work
+#   make test            set up this machine, build, run every test that needs no GPU
+#
+# Variables: CC, CFLAGS (added), BUILD (directory), CUDA=auto|0|1, NVCC, PREFIX and DESTDIR (install), TORCH=0 (leave PyTorch tests out), V=1 (show commands)
+
+BUILD ?= build
+CUDA ?= auto
+PREFIX ?= /usr/local
+TORCH ?= 1
+CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
+CROSS := $(patsubst %gcc,%,$(filter %-gcc,$(notdir $(CC))))
+Q := $(if $(V),,@)
+
+version = $(shell awk '/define SAKER_VERSION_$(1) /{print $$3}' include/saker.h)
+VERSION := $(call version,MAJOR).$(call version,MINOR).$(call version,PATCH)
+SOMAJOR := $(call version,MAJOR)
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+
+# ---------------------------------------------------------------- architecture and levels
+
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+LEVELS_aarch64 := scalar neon neonmm
+LEVELS_x86_64 := scalar avx2 avx512 avx512bf16 amx
+FLAGS_neonmm := -march=armv8.2-a+fp16+dotprod+bf16+i8mm
+FLAGS_avx2 := -mavx2 -mfma -mf16c
+FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+FLAGS_avx512bf16 := $(FLAGS_avx512) -mavx512bf16
+FLAGS_amx := $(FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
+accepts = $(shell echo | $(CC) $(1) -x c -c -o /dev/null - 2>/dev/null && echo yes)
+LEVELS := $(foreach l,$(LEVELS_$(ARCH)),$(if $(call accepts,$(FLAGS_$(l))),$(l)))
+DROPPED := $(filter-out $(LEVELS),$(LEVELS_$(ARCH)))
+
+# ---------------------------------------------------------------- CUDA
+
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+ifeq ($(CUDA),1)
+WITH_CUDA := $(if $(NVCC),1,$(error CUDA=1 but no nvcc: set NVCC=/path/to/nvcc or use CUDA=0))
+else
+WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),1))
+endif
+# Portable kernels: code for sm_80 and sm_90, and PTX of compute_80 for GPUs that came later. Hopper kernels: sm_90a.
+GENCODE_sm80 := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80
+GENCODE_sm90 := -gencode arch=compute_90a,code=sm_90a
+NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -Xptxas -v -Xptxas -warn-lmem-usage -fatbin
+CU := $(if $(WITH_CUDA),$(wildcard src/ops/*/*_sm80.cu src/ops/*/*_sm90.cu))
+FATBINS := $(patsubst %.cu,$(BUILD)/cuda/%.fatbin,$(notdir $(CU)))
+comma := ,
+CUDA_IMAGES := $(if $(CU),80$(comma)90$(comma)90a$(comma)ptx80)
+
+# ---------------------------------------------------------------- flags and objects
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-function -Werror
+BASE := -std=gnu11 -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP
+SOURCES := $(wildcard src/core/*.c src/cuda/*.c) $(filter-out src/cpu/table.c,$(wildcard src/cpu/*.c)) \
+           $(filter-out %_cpu.c %_test.c,$(wildcard src/ops/*/*.c))
+KERNELS := $(wildcard src/ops/*/*_cpu.c) src/cpu/table.c
+OBJECTS := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(SOURCES)) \
+           $(foreach l,$(LEVELS),$(patsubst src/%.c,$(BUILD)/obj/%.$(l).o,$(KERNELS))) \
+           $(patsubst $(BUILD)/cuda/%.fatbin,$(BUILD)/obj/cuda/%.embed.o,$(FATBINS))
+SUITES := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(wildcard src/ops/*/*_test.c))
+BUILD_INFO := $(ARCH): $(LEVELS), CUDA kernels: $(if $(CU),$(CUDA_IMAGES),none), commit $(COMMIT)
+DEFINES_ops := -DSKR_BUILD_INFO='"$(BUILD_INFO)"'
+DEFINES_cpu := -DSKR_LEVELS='$(foreach l,$(LEVELS),SKR_LEVEL_ROW($(l)))'
+DEFINES_features := $(DEFINES_cpu)
+DEFINES_cuda := -DSKR_CUDA_IMAGES='"$(CUDA_IMAGES)"'
+DEFINES_module := $(DEFINES_cuda)
+DEFINES_driver := $(DEFINES_cuda)
+
+.DEFAULT_GOAL := all
+.PHONY: all demo test test-cuda install python clean help setup-build setup-test summary
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: summary $(BUILD)/libsaker.so $(BUILD)/libsaker.a $(BUILD)/saker
+
+summary:
+	@echo "saker $(VERSION): $(ARCH) levels $(LEVELS)$(if $(DROPPED), (not built: $(DROPPED): $(CC) does not know their flags)) | CUDA $(if $(CU),$(shell $(NVCC) --version | awk -F'release ' '/release/{sub(/,.*/,"",$$2);print "nvcc "$$2}') images $(CUDA_IMAGES),off)"
+
+# A change of flags rebuilds everything.
+STAMP := $(BUILD)/flags
+STATE := $(CC) $(CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS)
+$(shell mkdir -p $(BUILD); [ "$$(cat $(STAMP) 2>/dev/null)" = '$(STATE)' ] || echo '$(STATE)' > $(STAMP))
+
+$(BUILD)/obj/%.o: src/%.c $(STAMP)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) $(DEFINES_$(notdir $*)) -c $< -o $@
+
+# Kernel files and the table: once per level, with that level's flags. The table is data, so it gets none.
+define level_rules
+$(BUILD)/obj/%_cpu.$(1).o: src/%_cpu.c $(STAMP)
+	@mkdir -p $$(@D)
+	$(Q)$(CC) $(BASE) $(WARN) -O3 $(CFLAGS) $(FLAGS_$(1)) -DSKR_LEVEL=$(1) -DSKR_LEVEL_$(1) -c $$< -o $$@
+$(BUILD)/obj/%/vmath_probe.$(1).o: src/%/vmath_probe.c $(STAMP)
+	@mkdir -p $$(@D)
+	$(Q)$(CC) $(BASE) $(WARN) -O3 $(CFLAGS) $(FLAGS_$(1)) -DSKR_LEVEL=$(1) -DSKR_LEVEL_$(1) -c $$< -o $$@
+$(BUILD)/obj/cpu/table.$(1).o: src/cpu/table.c $(STAMP)
+	@mkdir -p $$(@D)
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -DSKR_LEVEL=$(1) -c $$< -o $$@
+endef
+$(foreach l,$(LEVELS),$(eval $(call level_rules,$(l))))
+
+# A fatbin that spills registers fails, unless tools/spills.txt lists the kernel with its reason.
+define fatbin_rule
+$(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(wildcard $(dir $(1))*.h $(dir $(1))*.cuh $(dir $(1))*.def src/cuda/*.cuh src/core/job.h) $(STAMP)
+	@mkdir -p $$(@D)
+	$(Q)$(NVCC) $(NVCCFLAGS) $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
+	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
+endef
+$(foreach f,$(CU),$(eval $(call fatbin_rule,$(f))))
+
+$(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
+	@mkdir -p $(@D)
+	$(Q)$(CC) -c src/cuda/embed.S -DSKR_FATBIN_NAME=skr_fatbin_$* -DSKR_FATBIN_FILE='"$<"' -o $@
+
+# ---------------------------------------------------------------- libraries and the command
+
+$(BUILD)/libsaker.so.$(VERSION): $(OBJECTS) src/saker.map
+	$(Q)$(CC) -shared $(CFLAGS) -Wl,-soname,libsaker.so.$(SOMAJOR) -Wl,--version-script=src/saker.map -Wl,--gc-sections -Wl,-z,defs -Wl,-z,noexecstack -pthread -o $@ $(OBJECTS) -ldl -lm
+$(BUILD)/libsaker.so: $(BUILD)/libsaker.so.$(VERSION)
+	$(Q)ln -sf libsaker.so.$(VERSION) $(BUILD)/libsaker.so.$(SOMAJOR) && ln -sf libsaker.so.$(SOMAJOR) $@
+
+# One relocatable object whose internal symbols are local, so that nothing but saker_* can clash in a static link.
+$(BUILD)/libsaker.a: $(OBJECTS)
+	$(Q)$(CC) -r -nostdlib -o $(BUILD)/libsaker.o $(OBJECTS)
+	$(Q)$(CROSS)objcopy --localize-hidden $(BUILD)/libsaker.o
+	$(Q)rm -f $@ && $(CROSS)ar rcs $@ $(BUILD)/libsaker.o
+
+CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
+SUITE_OBJECTS := $(SUITES) $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/suite_*.c))
+PEAK_FLAGS_aarch64 := -march=armv8.2-a+fp16+dotprod+bf16+i8mm
+PEAK_FLAGS_x86_64 := $(FLAGS_amx)
+$(BUILD)/obj/cli/%.o: cli/%.c $(STAMP)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) $(if $(findstring peak_,$*),$(PEAK_FLAGS_$(ARCH))) -Itests -DSAKER_COMMIT='"$(COMMIT)"' -DSAKER_COMPILER='"$(notdir $(CC)) $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)"' -c $< -o $@
+$(BUILD)/obj/tests/%.o: tests/%.c $(STAMP)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -Itests -c $< -o $@
+$(SUITES): BASE += -Itests
+$(BUILD)/saker: $(CLI_OBJECTS) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
+	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^ -ldl -lm
+
+# ---------------------------------------------------------------- set-up, demo, tests
+
+setup-build:
+	@sh tools/setup.sh build
+setup-test: setup-build
+	@TORCH=$(TORCH) sh tools/setup.sh test
+
+demo: setup-build
+	@$(MAKE) --no-print-directory all
+	@$(BUILD)/saker demo --report $(BUILD)/demo
+
+-include tests/tests.mk
+
+test: setup-test
+	@$(MAKE) --no-print-directory -j2 all test-build
+	@TORCH=$(TORCH) BUILD=$(BUILD) MAKE="$(MAKE)" sh tools/run_tests.sh
+
+PY := $(firstword $(wildcard .venv/bin/python) python3)
+python: $(BUILD)/libsaker.so
+	$(Q)$(PY) python/build.py $(BUILD)
+
+# ---------------------------------------------------------------- install
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/saker $(DESTDIR)$(PREFIX)/bin
+	install -m 644 include/saker.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(BUILD)/libsaker.a $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(BUILD)/libsaker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib
+	ln -sf libsaker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libsaker.so.$(SOMAJOR)
+	ln -sf libsaker.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libsaker.so
+	install -m 755 $(BUILD)/saker $(DESTDIR)$(PREFIX)/bin
+	sed 's/@VERSION@/$(VERSION)/' tools/saker.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/saker.pc
+	sed 's/@VERSION@/$(VERSION)/' tools/saker-config-version.cmake.in > $(DESTDIR)$(PREFIX)/lib/cmake/saker/saker-config-version.cmake
+	install -m 644 tools/saker-config.cmake $(DESTDIR)$(PREFIX)/lib/cmake/saker
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@sed -n 's/^# \{0,1\}//; 2,9p' Makefile
+	@echo "Other targets: python (extension in place), install, clean, test-cuda (on a GPU machine, no network), and what tests/tests.mk names"
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,138 @@
+/* demo.c - `saker demo`: what the machine offers, every operation on the best device as a live table, and a page with
+ * plots. SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "report.h"
+
+enum { MAX_ROWS = 256 };
+
+typedef struct demo {
+    bench_state b;
+    bench_row *row;
+    int n, failed;
+    bool quiet;
+} demo;
+
+static void run(demo *d, const suite *s, const suite_case *c)
+{
+    cli_progress("demo on %s: %s %s", d->b.place.device, s->op, c->name);
+    bench_row *row = &d->row[d->n];
+    const char *wrong = bench_case(&d->b, s, c, row);
+    if (wrong || !(row->max_error <= 1)) {
+        cli_failed("%s %s: %s", s->op, c->name, wrong ? wrong : row->where);
+        d->failed++;
+    }
+    if (wrong)
+        return;
+    d->n++;
+    if (!d->quiet)
+        bench_table_row(row);
+}
+
+/* First the cases that are meant for this, then, for the plots, the widths around them while there is time. */
+static void run_suites(demo *d, double seconds)
+{
+    int bench = d->b.place.cuda ? SUITE_BENCH_CUDA : SUITE_BENCH,
+        any = d->b.place.cuda ? SUITE_BENCH_CUDA : SUITE_BENCH | SUITE_CACHE;
+    double start = cli_seconds();
+    suite_case c;
+    for (int i = 0; i < suite_count(); i++)
+        for (int k = 0; suite_at(i)->at(k, &c) && d->n < MAX_ROWS; k++)
+            if ((c.use & SUITE_DEMO) && (c.use & any))
+                run(d, suite_at(i), &c);
+    for (int i = 0; i < suite_count(); i++) {
+        double now = cli_seconds(), end = now + (start + seconds - now) / (suite_count() - i);
+        for (int k = 0; suite_at(i)->row && suite_at(i)->at(k, &c) && d->n < MAX_ROWS && cli_seconds() < end; k++)
+            if ((c.use & bench) && !(c.use & SUITE_DEMO))
+                run(d, suite_at(i), &c);
+    }
+    cli_progress_clear();
+}
+
+static void summary(const demo *d)
+{
+    putchar('\n');
+    for (int i = 0; i < suite_count(); i++) {
+        double product = 0, worst_error = 0, least = INFINITY;
+        int n = 0;
+        for (int k = 0; k < d->n; k++) {
+            if (strcmp(d->row[k].op, suite_at(i)->op) || !(d->row[k].roof_fraction > 0))
+                continue;
+            n++;
+            product += log(d->row[k].roof_fraction);
+            least = fmin(least, d->row[k].roof_fraction);
+            worst_error = fmax(worst_error, d->row[k].max_error);
+        }
+        if (n)
+            printf("%-20s %3d cases: %3.0f%% of the measured roof (geometric mean), least %3.0f%%; worst error %.3f of "
+                   "the bound\n",
+                   suite_at(i)->op, n, 100 * exp(product / n), 100 * least, worst_error);
+    }
+}
+
+static int write_report(const demo *d, const char *folder)
+{
+    char path[4096];
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return cli_failed("cannot make the folder '%s': %s", folder, strerror(errno));
+    if (snprintf(path, sizeof path, "%s/report.html", folder) >= (int)sizeof path)
+        return cli_failed("the folder's name is too long");
+    if (!cli_report(path, d->row, d->n))
+        return cli_failed("cannot write '%s': %s", path, strerror(errno));
+    fprintf(d->quiet ? stderr : stdout, "report: %s\n", path);
+    return -1;
+}
+
+int cli_demo(int argc, char **argv)
+{
+    cli_target target = {.device = "best"};
+    const char *folder = "build/demo";
+    double seconds = 60;
+    bool json = false;
+    demo d = {.b = {.min_seconds = 0.2}};
+    const cli_option table[] = {
+        CLI_TARGET_OPTIONS(target),
+        {"--report", CLI_TEXT, &folder, "FOLDER", "where report.html goes (build/demo)"},
+        {"--seconds", CLI_FLOAT, &seconds, "S", "time for the widths that the plots show (60)"},
+        {"--json", CLI_FLAG, &json, NULL, "rows as JSON on standard output instead of the table"},
+    };
+    int code = cli_parse(argc, argv, "demo [options]",
+                         "Shows what this machine offers, runs every operation on the best device (time, GB/s, share "
+                         "of the measured roof,\n"
+                         "error against the double-precision oracle), and writes a page with plots.",
+                         table, sizeof table / sizeof table[0], NULL);
+    if (code >= 0)
+        return code;
+    d.quiet = json;
+    if (!json) {
+        char *doctor[] = {"doctor", "--no-test", NULL};
+        cli_doctor(2, doctor);
+        putchar('\n');
+    }
+    d.row = calloc(MAX_ROWS, sizeof *d.row);
+    code = d.row ? bench_open(&d.b, &target) : cli_failed("out of memory");
+    if (code < 0) {
+        if (!json)
+            bench_table_head();
+        run_suites(&d, seconds);
+        if (json) {
+            json_out j = {.file = stdout};
+            json_begin(&j, NULL, '{');
+            json_begin(&j, "rows", '[');
+            for (int i = 0; i < d.n; i++)
+                bench_json(&j, &d.row[i]);
+            json_end(&j, ']');
+            json_end(&j, '}');
+        } else {
+            summary(&d);
+        }
+        code = write_report(&d, folder);
+    }
+    bench_close(&d.b);
+    free(d.row);
+    return code >= 0 ? code : d.failed || !d.n ? CLI_FAILED : CLI_OK;
+}

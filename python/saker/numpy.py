@@ -1,0 +1,181 @@
+"""The functions of saker, one for each operation, made from the library's field tables.
+
+Outputs that are given may be anything that speaks DLPack. Outputs that are left out are allocated for NumPy arrays (with
+ml_dtypes for bfloat16 and float8): y=None gives the operation's usual outputs, rstd=True asks for one more, and
+y_quant=numpy.int8 asks for one of that type. The result is the output, or a tuple of them in the table's order.
+NumPy itself is imported by the first allocation only.
+SPDX-License-Identifier: Apache-2.0
+"""
+import inspect
+import sys
+from typing import NamedTuple, Tuple
+
+from . import _saker
+
+KINDS = ("in", "out", "inout", "f32", "bool", "enum")
+
+
+class Field(NamedTuple):
+    """One argument of an operation, as the library describes it."""
+
+    name: str
+    doc: str
+    kind: str  # one of KINDS
+    required: bool
+    types: Tuple[str, ...]  # tensors: accepted element types
+    choices: Tuple[str, ...]  # enums
+    default: object
+
+
+class Op(NamedTuple):
+    """One operation, as the library describes it. call and explain take the fields in order or by name."""
+
+    name: str
+    doc: str
+    fields: Tuple[Field, ...]
+    call: object
+    explain: object
+
+
+# ---------------------------------------------------------------- which outputs are allocated, and how large
+#
+# A rule gets the given arguments and returns the outputs wanted when none is given, and each output's shape and type.
+# An operation without a rule works all the same; its outputs must then be given.
+
+
+def _rms_norm(given):
+    x, residual, quant = given["x"], given.get("residual"), given.get("quant") or "none"
+    row = x.shape[:-1]
+    sizes = {
+        "y": (x.shape, x.dtype),
+        "residual_out": (x.shape, x.dtype if residual is None else residual.dtype),
+        "rstd": (row, "float32"),
+        "y_quant": (x.shape, "int8"),
+    }
+    if quant in ("row", 2):
+        sizes["y_scale"] = (row, "float32")
+    elif quant in ("block", 3):
+        sizes["y_scale"] = (row + (-(-x.shape[-1] // 128),), "float32")
+    usual = ["y"] if quant in ("none", 0) else ["y_quant"]
+    if residual is not None:
+        usual.append("residual_out")
+    if "y_scale" in sizes and given.get("y_scale") is None:
+        given["y_scale"] = True
+    return usual, sizes
+
+
+def _rms_norm_backward(given):
+    x, weight = given["x"], given.get("weight")
+    parameter = (x.shape[-1:], "float32") if weight is None else (weight.shape, weight.dtype)
+    usual = ["dx"] if weight is None else ["dx", "dweight"]
+    return usual, {"dx": (x.shape, x.dtype), "dweight": parameter, "dbias": parameter}
+
+
+_RULES = {"rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward}
+
+
+def _is_request(value):
+    """True, or a type that NumPy knows: an output to be allocated."""
+    numpy = sys.modules.get("numpy")
+    return value is True or isinstance(value, (str, type)) or (numpy is not None and isinstance(value, numpy.dtype))
+
+
+def _allocate(op, outputs, given, requests):
+    """Puts new arrays in place of the requests, or in place of the usual outputs when there is no request; returns their names."""
+    rule = _RULES.get(op)
+    first = next(iter(requests), None)
+    if rule is None:
+        if first:
+            raise TypeError(f"{op}: {first} cannot be allocated, give a tensor")
+        return ()  # the library says what is missing
+    import numpy
+
+    if not isinstance(given.get("x"), numpy.ndarray):
+        if first:
+            raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {first} as a tensor")
+        return ()
+    usual, sizes = rule(given)
+    wanted = [name for name in outputs if name in (requests or usual) or given.get(name) is True]
+    for name in wanted:
+        if name not in sizes:
+            raise TypeError(f"{op}: {name} cannot be allocated with these options, give an array")
+        shape, dtype = sizes[name]
+        asked = requests.get(name, True)
+        given[name] = numpy.empty(shape, dtype if asked is True else asked)
+    return wanted
+
+
+# ---------------------------------------------------------------- from the table to functions
+
+
+def _parameter(field):
+    positional = field.kind == "in"
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if positional else inspect.Parameter.KEYWORD_ONLY
+    default = inspect.Parameter.empty if positional and field.required else field.default
+    return inspect.Parameter(field.name, kind, default=default)
+
+
+def _describe(field):
+    what = {"in": "input", "out": "output", "inout": "input or output"}.get(field.kind, field.kind)
+    if field.types:
+        what += " " + "/".join(field.types)
+    if field.choices:
+        what += " " + "|".join(field.choices)
+    return f"    {field.name} ({what}{', required' if field.required else ''}): {field.doc}"
+
+
+def _function(op):
+    fields = sorted((field for field in op.fields if field.kind == "in"), key=lambda field: not field.required)
+    inputs = tuple(field.name for field in fields)
+    fields += [field for field in op.fields if field.kind != "in"]
+    outputs = tuple(field.name for field in op.fields if field.kind in ("out", "inout"))
+    read_too = {field.name for field in op.fields if field.kind == "inout"}
+    call, name = op.call, op.name
+
+    def function(*args, **given):
+        if len(args) > len(inputs):
+            raise TypeError(f"{name}() takes {len(inputs)} positional arguments but {len(args)} were given")
+        for key, value in zip(inputs, args):
+            if key in given:
+                raise TypeError(f"{name}() got multiple values for argument '{key}'")
+            given[key] = value
+        present = [key for key in outputs if given.get(key) is not None]
+        requests = {key: given[key] for key in present if _is_request(given[key])}
+        made = ()
+        if requests or not present or read_too.issuperset(present):
+            made = _allocate(name, outputs, given, requests)
+            present = [key for key in outputs if given.get(key) is not None]
+        call(**given)
+        results = tuple([given[key] for key in present if key in made or key not in read_too])
+        return results[0] if len(results) == 1 else results
+
+    parameters = [_parameter(field) for field in fields]
+    if "stream" not in (field.name for field in fields):
+        parameters.append(inspect.Parameter("stream", inspect.Parameter.KEYWORD_ONLY, default=None))
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "saker"
+    function.__signature__ = inspect.Signature(parameters)
+    lines = [op.doc, "", *map(_describe, op.fields)]
+    lines.append("    stream (int): CUDA stream handle; left out, it is the tensors' framework's current stream")
+    function.__doc__ = "\n".join(lines)
+    return function
+
+
+def _field(row):
+    kind = KINDS[row["kind"]]
+    choices = tuple((row["choices"] or "").split("|")) if kind == "enum" else ()
+    default = {"f32": row["default"], "bool": bool(row["default"])}.get(kind)
+    if kind == "enum":
+        default = choices[int(row["default"])]
+    return Field(row["name"], row["doc"], kind, row["required"], tuple(row["types"]), choices, default)
+
+
+OPS = {
+    row["name"]: Op(row["name"], row["doc"], tuple(map(_field, row["fields"])), row["call"], row["explain"])
+    for row in _saker.table()
+}
+for _op in OPS.values():
+    globals()[_op.name] = _function(_op)
+del _op
+
+__all__ = [*OPS]

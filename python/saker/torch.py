@@ -1,0 +1,351 @@
+"""The PyTorch front: functions with autograd, registered operators for torch.compile, and a drop-in module.
+
+    y = saker.torch.rms_norm(x, weight)                        # any mix of f32, f16 and bf16; y has x's type
+    y, s = saker.torch.rms_norm(x, weight, residual=r)         # s = x + r, y = norm(s)
+    q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
+    norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
+
+There are two ways through this file. Plain tensors outside of any tracing go straight to the extension, under a small
+torch.autograd.Function when a gradient is wanted: that costs less than one dispatcher call. Everything else (torch.compile,
+fake tensors, tensor subclasses, dispatch modes, function transforms) goes through torch.ops.saker.*, which have fakes and gradients of their own.
+Both end in the same two functions, _forward and _backward.
+SPDX-License-Identifier: Apache-2.0
+"""
+import torch
+from torch.autograd import forward_ad as _forward_ad
+
+from . import _ops, Error
+
+if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+    raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {torch.__version__}")
+
+_call_forward = _ops["rms_norm"].call
+_call_backward = _ops["rms_norm_backward"].call
+_empty = torch.empty
+_empty_like = torch.empty_like
+_rows = torch.contiguous_format
+_float32 = torch.float32
+_grad_enabled = torch.is_grad_enabled
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_tracing = getattr(torch._C, "_is_tracing", lambda: False)
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+_TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
+_QUANT = {"tensor": 1, "row": 2, "block": 3}
+
+
+def _straight(*tensors):
+    """Contiguous tensors in place of those that the library cannot take as they are, and whether there was one."""
+    changed = False
+    straight = []
+    for t in tensors:
+        if isinstance(t, torch.Tensor) and (t.is_neg() or (t.dim() and t.stride(-1) != 1)):
+            t = t.resolve_neg().contiguous()
+            changed = True
+        straight.append(t)
+    return straight, changed
+
+
+def _eps(eps, x):
+    if eps is None:
+        return torch.finfo(_float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype).eps
+    return eps or _TINY
+
+
+# ---------------------------------------------------------------- the two calls
+
+
+def _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_weight):
+    """(y, residual_out or None); rstd is written when it is given."""
+    y = _empty_like(x, memory_format=_rows)
+    s = None if residual is None else _empty_like(residual, memory_format=_rows)
+    try:
+        _call_forward(x, weight, bias, residual, y, s, rstd, None, None, eps, weight_offset, round_before_weight)
+    except Error:
+        if x.is_meta:
+            return y, s
+        (x, weight, bias, residual), changed = _straight(x, weight, bias, residual)
+        if not changed:
+            raise
+        _call_forward(x, weight, bias, residual, y, s, rstd, None, None, eps, weight_offset, round_before_weight)
+    return y, s
+
+
+def _backward(dy, x, weight, bias, rstd, ds, eps, weight_offset, round_before_weight, wants, dx_type):
+    """(dx, dweight, dbias), None where wants says no. x is what forward normalised; bias is only looked at for its shape."""
+    dx = _empty_like(x, dtype=dx_type, memory_format=_rows) if wants[0] else None
+    dweight = _empty_like(weight, memory_format=_rows) if wants[1] else None
+    dbias = _empty_like(bias, memory_format=_rows) if wants[2] else None
+    ds = ds if wants[0] else None  # it only adds to dx
+    if dy.stride(-1) != 1:  # the gradient of a sum is an expanded scalar
+        dy = dy.contiguous()
+    try:
+        _call_backward(dy, x, weight, rstd, ds, dx, dweight, dbias, eps, weight_offset, round_before_weight)
+    except Error:
+        if x.is_meta:
+            return dx, dweight, dbias
+        (dy, x, weight, ds), changed = _straight(dy, x, weight, ds)
+        if not changed:
+            raise
+        _call_backward(dy, x, weight, rstd, ds, dx, dweight, dbias, eps, weight_offset, round_before_weight)
+    return dx, dweight, dbias
+
+
+# ---------------------------------------------------------------- eager autograd
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, residual, eps, weight_offset, round_before_weight):
+        count = x.numel()
+        if count and x.dim():  # a flat rstd, because making a tensor from a torch.Size takes twice as long
+            rstd = _empty(count // x.shape[-1], dtype=_float32, device=x.device)
+        else:
+            rstd = _empty(x.shape[:-1], dtype=_float32, device=x.device)
+        y, s = _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_weight)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x if s is None else s, weight, bias, rstd)
+        ctx.options = (eps, weight_offset, round_before_weight)
+        ctx.types = (x.dtype, None if residual is None else residual.dtype)
+        return y if s is None else (y, s)
+
+    @staticmethod
+    def backward(ctx, dy, ds=None):
+        return (*_gradients(ctx, dy, ds), None, None, None)
+
+
+def _gradients(ctx, dy, ds):
+    """Gradients of x, weight, bias and residual."""
+    x, weight, bias, rstd = ctx.saved_tensors
+    x_type, residual_type = ctx.types
+    needs = ctx.needs_input_grad
+    if dy is None:  # y was not used: only the sum passes its gradient on
+        dx = ds
+        dweight = dbias = None
+    else:
+        # One dx serves x and residual: it is computed in a type that holds both.
+        dx_type = x_type
+        if needs[3] and residual_type != x_type:
+            dx_type = torch.promote_types(x_type, residual_type) if needs[0] else residual_type
+        wants = (needs[0] or needs[3], needs[1], needs[2])
+        # create_graph=True goes through the operator, which says that there is no second order.
+        if _grad_enabled() or type(dy) not in _PLAIN or type(ds) not in _PLAIN or _modes() or _transforms():
+            run = _TransformedBackward.apply if _transforms() else torch.ops.saker.rms_norm_backward
+            dx, dweight, dbias = run(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
+        else:
+            dx, dweight, dbias = _backward(dy, x, weight, bias, rstd, ds, *ctx.options, wants, dx_type)
+    dresidual = dx
+    if dx is not None and dx.dtype != x_type:
+        dx = dx.to(x_type)
+    if dresidual is not None and needs[3] and dresidual.dtype != residual_type:
+        dresidual = dresidual.to(residual_type)
+    return dx if needs[0] else None, dweight if needs[1] else None, dbias if needs[2] else None, dresidual if needs[3] else None
+
+
+# ---------------------------------------------------------------- operators: fixed arity, absent outputs are empty
+
+_FORWARD = "(Tensor x, Tensor? weight, Tensor? bias, Tensor? residual, float eps, float weight_offset, bool round_before_weight"
+torch.library.define("saker::rms_norm", _FORWARD + ", bool save_rstd) -> (Tensor, Tensor, Tensor)")
+torch.library.define("saker::rms_norm_quant", _FORWARD + ", Tensor? scale, int quant, ScalarType dtype) -> (Tensor, Tensor, Tensor)")
+torch.library.define(
+    "saker::rms_norm_backward",
+    "(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? rstd, Tensor? dresidual_out, float eps, float weight_offset, "
+    "bool round_before_weight, bool want_dx, bool want_dweight, bool want_dbias, ScalarType dx_dtype) -> (Tensor, Tensor, Tensor)",
+)
+
+
+def _or_empty(x, *tensors):
+    return tuple(x.new_empty(0) if t is None else t for t in tensors)
+
+
+@torch.library.impl("saker::rms_norm", ("cpu", "cuda"))
+def _op_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save_rstd):
+    rstd = x.new_empty(x.shape[:-1], dtype=_float32) if save_rstd else None
+    y, s = _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_weight)
+    return _or_empty(x, y, s, rstd)
+
+
+@torch.library.register_fake("saker::rms_norm")
+def _fake_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save_rstd):
+    return _or_empty(
+        x,
+        _empty_like(x, memory_format=_rows),
+        None if residual is None else _empty_like(residual, memory_format=_rows),
+        x.new_empty(x.shape[:-1], dtype=_float32) if save_rstd else None,
+    )
+
+
+@torch.library.impl("saker::rms_norm_backward", ("cpu", "cuda"))
+def _op_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, want_dx, want_dweight, want_dbias, dx_dtype):
+    wants = (want_dx, want_dweight, want_dbias)
+    return _or_empty(x, *_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, wants, dx_dtype))
+
+
+@torch.library.register_fake("saker::rms_norm_backward")
+def _fake_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, want_dx, want_dweight, want_dbias, dx_dtype):
+    return _or_empty(
+        x,
+        _empty_like(x, dtype=dx_dtype, memory_format=_rows) if want_dx else None,
+        _empty_like(weight, memory_format=_rows) if want_dweight else None,
+        _empty_like(bias, memory_format=_rows) if want_dbias else None,
+    )
+
+
+def _quant_outputs(x, residual, scale, quant, dtype):
+    shape = x.shape[:-1] if quant == 2 else x.shape[:-1] + ((x.shape[-1] + 127) // 128,)
+    return (
+        _empty_like(x, dtype=dtype, memory_format=_rows),
+        x.new_empty(shape, dtype=_float32) if scale is None else None,
+        None if residual is None else _empty_like(residual, memory_format=_rows),
+    )
+
+
+@torch.library.impl("saker::rms_norm_quant", ("cpu", "cuda"))
+def _op_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight, scale, quant, dtype):
+    q, y_scale, s = _quant_outputs(x, residual, scale, quant, dtype)
+    (x, weight, bias, residual), _ = _straight(x, weight, bias, residual)
+    used = scale if y_scale is None else y_scale
+    _call_forward(x, weight, bias, residual, None, s, None, q, used, eps, weight_offset, round_before_weight, quant)
+    return _or_empty(x, q, y_scale, s)
+
+
+@torch.library.register_fake("saker::rms_norm_quant")
+def _fake_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight, scale, quant, dtype):
+    return _or_empty(x, *_quant_outputs(x, residual, scale, quant, dtype))
+
+
+def _setup(ctx, inputs, output):
+    x, weight, bias, residual, *options, _ = inputs
+    _, s, rstd = output
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(rstd)
+    ctx.save_for_backward(x if residual is None else s, weight, bias, rstd if rstd.dim() == x.dim() - 1 and inputs[-1] else None)
+    ctx.options = tuple(options)
+    ctx.types = (x.dtype, None if residual is None else residual.dtype)
+
+
+def _op_gradients(ctx, dy, ds, _):
+    if ctx.types[1] is None:
+        ds = None
+    if dy is None and ds is None:
+        return (None,) * 8
+    return (*_gradients(ctx, dy, ds), None, None, None, None)
+
+
+def _no_second_order(ctx, *grads):
+    raise NotImplementedError("saker: rms_norm_backward has no derivative: gradients of gradients are not supported")
+
+
+class _Transformed(torch.autograd.Function):
+    """The operator for torch.func (grad, vmap): those want setup_context, which makes every other call ten times as slow."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args):
+        return torch.ops.saker.rms_norm(*args)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _setup(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx, dy, ds, drstd):
+        return _op_gradients(ctx, dy, ds, drstd)
+
+
+class _TransformedBackward(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args):
+        return torch.ops.saker.rms_norm_backward(*args)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *grads):
+        _no_second_order(ctx, *grads)
+
+
+torch.library.register_autograd("saker::rms_norm", _op_gradients, setup_context=_setup)
+torch.library.register_autograd("saker::rms_norm_backward", _no_second_order)
+
+
+# ---------------------------------------------------------------- the interface
+
+
+def rms_norm(x, weight=None, bias=None, *, eps=1e-6, residual=None, weight_offset=0.0, round_before_weight=False):
+    """y = s * rstd * (weight + weight_offset) + bias with s = x + residual; returns y, or (y, s) with a residual.
+
+    weight and bias are [N], or [H, N] for x [..., H, N]. y has x's type and s the residual's; every tensor may have its own
+    float type. eps=None is PyTorch's default. round_before_weight rounds s * rstd to x's type first, as Hugging Face's Llama does.
+    """
+    eps = eps or _eps(eps, x)
+    if (
+        _compiling()
+        or type(x) not in _PLAIN
+        or type(weight) not in _PLAIN
+        or type(bias) not in _PLAIN
+        or type(residual) not in _PLAIN
+        or _modes()
+        or _transforms()
+        or _tracing()
+    ):
+        save = _grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias, residual))
+        run = torch.ops.saker.rms_norm if _compiling() or not _transforms() else _Transformed.apply
+        y, s, _ = run(x, weight, bias, residual, eps, weight_offset, round_before_weight, save)
+        return y if residual is None else (y, s)
+    if (
+        _grad_enabled()
+        and (
+            x.requires_grad
+            or (weight is not None and weight.requires_grad)
+            or (residual is not None and residual.requires_grad)
+            or (bias is not None and bias.requires_grad)
+        )
+        or _forward_ad._current_level >= 0  # dual tensors: the Function says that it has no forward derivative
+    ):
+        return _RMSNorm.apply(x, weight, bias, residual, eps, weight_offset, round_before_weight)
+    y, s = _forward(x, weight, bias, residual, None, eps, weight_offset, round_before_weight)
+    return y if residual is None else (y, s)
+
+
+def rms_norm_quant(
+    x, weight=None, bias=None, *, dtype=torch.float8_e4m3fn, quant="row", scale=None, eps=1e-6, residual=None, weight_offset=0.0,
+    round_before_weight=False,
+):  # fmt: skip
+    """rms_norm with a quantised result: (q, scale), or (q, scale, s) with a residual. There is no gradient.
+
+    dtype: int8, float8_e4m3fn or float8_e5m2. quant: "row" and "block" (128 neighbours) compute the scale, f32 of x's leading
+    shape (and the blocks); "tensor" uses the one that is given. scale is what multiplies back.
+    """
+    if quant not in _QUANT or (scale is None) == (quant == "tensor"):
+        raise ValueError(f"rms_norm_quant: quant is {quant!r}, expected 'row' or 'block', or 'tensor' with a scale")
+    tensors = (x, weight, bias, residual)
+    q, y_scale, s = torch.ops.saker.rms_norm_quant(
+        *(None if t is None else t.detach() for t in tensors), eps or _eps(eps, x), weight_offset, round_before_weight, scale,
+        _QUANT[quant], dtype,
+    )  # fmt: skip
+    y_scale = scale if scale is not None else y_scale
+    return (q, y_scale) if residual is None else (q, y_scale, s)
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """torch.nn.RMSNorm with Saker's kernels: the same arguments and state, over the last dimension only."""
+
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+        if len(self.normalized_shape) != 1:
+            raise ValueError(f"saker.torch.RMSNorm: normalized_shape is {self.normalized_shape}, expected one dimension")
+
+    def forward(self, x):
+        if self.weight is None and x.shape[-1] != self.normalized_shape[0]:
+            raise ValueError(f"saker.torch.RMSNorm: x has {x.shape[-1]} columns, expected {self.normalized_shape[0]}")
+        return rms_norm(x, self.weight, eps=self.eps)
+
+
+__all__ = ["RMSNorm", "rms_norm", "rms_norm_quant"]

@@ -1,0 +1,159 @@
+"""The NumPy front: values, types, strides, allocation, read-only and negative strides.
+SPDX-License-Identifier: Apache-2.0
+"""
+import ml_dtypes
+import numpy as np
+import pytest
+
+import saker
+
+TYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
+
+
+def normal(rng, shape, dtype=np.float32):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(1, 64), (7, 1), (3, 5, 257), (64,), (2, 3, 4, 128)])
+def test_forward(rng, oracle, dtype, shape):
+    x, w, b = normal(rng, shape, dtype), normal(rng, shape[-1:], dtype), normal(rng, shape[-1:])
+    y = saker.rms_norm(x, w, b)
+    assert y.dtype == x.dtype
+    magnitude = np.abs(oracle.forward(x, w)) + np.abs(b)
+    oracle.close(y, oracle.forward(x, w, b), shape[-1], magnitude)
+
+
+@pytest.mark.parametrize("x_type", TYPES)
+@pytest.mark.parametrize("w_type", TYPES)
+def test_mixed_types_and_options(rng, oracle, x_type, w_type):
+    x, w, r = normal(rng, (9, 130), x_type), normal(rng, 130, w_type), normal(rng, (9, 130))
+    y, s = saker.rms_norm(x, w, residual=r, eps=1e-3, weight_offset=1.0)
+    assert y.dtype == x.dtype and s.dtype == r.dtype
+    oracle.close(s, x.astype(np.float64) + r)
+    oracle.close(y, oracle.forward(s, w, eps=1e-3, offset=1.0), 130, 3 * np.abs(oracle.forward(s)))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_backward(rng, oracle, dtype):
+    x, dy, w = normal(rng, (33, 96), dtype), normal(rng, (33, 96), dtype), normal(rng, 96)
+    y, rstd = saker.rms_norm(x, w, y=True, rstd=True)
+    assert rstd.shape == (33,) and rstd.dtype == np.float32
+    dx, dw, db = saker.rms_norm_backward(dy, x, w, rstd, dx=True, dweight=True, dbias=True)
+    ex, ew, eb = oracle.backward(dy, x, w)
+    magnitude = np.abs(dy.astype(np.float64)).sum(0) * 4
+    oracle.close(dx, ex, 96, 10 + np.abs(ex))
+    oracle.close(dw, ew, 33, magnitude)
+    oracle.close(db, eb, 33, magnitude)
+    again = saker.rms_norm_backward(dy, x, w)
+    assert len(again) == 2 and again[1].dtype == w.dtype
+    oracle.close(again[0], ex, 96, 10 + np.abs(ex))
+    held = dw.copy()
+    saker.rms_norm_backward(dy, x, w, rstd, dweight=held, accumulate=True)
+    oracle.close(held, 2 * ew, 33, 2 * magnitude)
+
+
+def test_weight_per_head(rng, oracle):
+    x, w = normal(rng, (4, 6, 32)), normal(rng, (6, 32))
+    oracle.close(saker.rms_norm(x, w), oracle.forward(x, w), 32)
+
+
+@pytest.mark.parametrize("dtype", ["int8", ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("quant", ["row", "block"])
+def test_quantised(rng, oracle, dtype, quant):
+    x, w = normal(rng, (5, 300)), normal(rng, 300)
+    q, scale = saker.rms_norm(x, w, y_quant=dtype, quant=quant)
+    assert q.dtype == np.dtype(dtype)
+    assert scale.shape == ((5,) if quant == "row" else (5, 3))
+    wide = np.repeat(scale[:, None], 300, 1) if quant == "row" else np.repeat(scale, 128, 1)[:, :300]
+    expected = oracle.forward(x, w)
+    step = {"int8": 0.51, "float8_e4m3fn": 448 * 2.0**-4, "float8_e5m2": 57344 * 2.0**-3}[q.dtype.name]
+    assert (np.abs(q.astype(np.float64) * wide - expected) <= step * wide + 1e-6).all()
+
+
+def test_quantised_with_given_scale(rng, oracle):
+    x = normal(rng, (5, 64))
+    scale = np.array([0.05], np.float32)
+    q = saker.rms_norm(x, y_quant=True, quant="tensor", y_scale=scale)
+    expected = np.clip(oracle.forward(x) / 0.05, -127, 127)
+    assert q.dtype == np.int8 and (np.abs(q - expected) <= 0.501).all()
+    both = saker.rms_norm(x, y=True, y_quant=True, quant=1, y_scale=scale)
+    assert (both[1] == q).all() and both[0].dtype == np.float32
+
+
+def test_outputs_are_written_in_place(rng):
+    x, w = normal(rng, (6, 40)), normal(rng, 40)
+    wide = np.full((6, 100), 7, np.float32)
+    y = wide[:, 30:70]
+    assert saker.rms_norm(x, w, y=y) is y
+    assert (y == saker.rms_norm(x, w)).all()
+    assert (wide[:, :30] == 7).all() and (wide[:, 70:] == 7).all()
+    copy = x.copy()
+    saker.rms_norm(copy, w, y=copy)
+    assert (copy == y).all()
+
+
+def test_strided_broadcast_and_misaligned_inputs(rng, oracle):
+    base = normal(rng, (12, 3, 200))
+    for x in (base[::2, 1, 10:110], np.broadcast_to(base[0, 0], (5, 200)), base.transpose(1, 0, 2)):
+        oracle.close(saker.rms_norm(x), oracle.forward(x), x.shape[-1])
+    unaligned = np.frombuffer(b"\0" * 1 + base[0].tobytes(), np.float32, offset=1, count=200)
+    with pytest.raises(saker.Error) as caught:
+        saker.rms_norm(unaligned)
+    assert caught.value.name == "MISALIGNED"
+
+
+def test_negative_strides(rng, oracle):
+    x, w = normal(rng, (6, 40)), normal(rng, 40)
+    for view in (x[::-1], x[:, ::-1], x[::-2, ::-1]):
+        oracle.close(saker.rms_norm(view, w[::-1]), oracle.forward(view, w[::-1]), 40)
+    for view in (x[::-1], x[:, ::-1]):
+        held = x.copy()
+        with pytest.raises(saker.Error, match="y has a negative"):
+            saker.rms_norm(normal(rng, (6, 40)), y=view)
+        assert (x == held).all()
+    fields = np.zeros((4, 8), np.dtype([("a", "f4"), ("b", "i1")]))  # 5 bytes apart
+    fields["a"] = normal(rng, (4, 8))
+    oracle.close(saker.rms_norm(fields["a"]), oracle.forward(fields["a"]), 8)
+
+
+def test_read_only(rng):
+    x = normal(rng, (3, 16))
+    y = np.zeros_like(x)
+    y.flags.writeable = False
+    with pytest.raises(saker.Error, match="rms_norm: y is read-only") as caught:
+        saker.rms_norm(x, y=y)
+    assert caught.value.code == 1 and not y.any()
+    x.flags.writeable = False
+    assert saker.rms_norm(x).shape == x.shape
+    with pytest.raises(saker.Error, match="y is read-only"):
+        saker.rms_norm(x, y=np.broadcast_to(np.float32(0), (3, 16)))
+
+
+def test_empty(rng):
+    for shape in ((0, 16), (4, 0, 16), (0,), (3, 0)):
+        x = np.zeros(shape, np.float32)
+        assert saker.rms_norm(x).shape == shape
+    dx, dw = saker.rms_norm_backward(np.zeros((0, 8), np.float32), np.zeros((0, 8), np.float32), np.ones(8, np.float32))
+    assert dx.shape == (0, 8) and not dw.any()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.complex64, ">f4", "S4", object, ml_dtypes.int4, bool])
+def test_types_that_are_refused(dtype):
+    x = np.zeros((2, 8), dtype)
+    with pytest.raises(saker.Error, match="x") as caught:
+        saker.rms_norm(x, y=np.zeros((2, 8), np.float32))
+    assert caught.value.name == "UNSUPPORTED"
+
+
+def test_allocation_says_what_it_cannot_do(rng):
+    x = normal(rng, (2, 8))
+    with pytest.raises(TypeError, match="y_scale"):
+        saker.rms_norm(x, y=True, y_scale=True)
+    with pytest.raises(TypeError, match="NumPy arrays only"):
+        saker.rms_norm([[1.0, 2.0]], y=True)
+    if "stream" in saker.ops():
+        with pytest.raises(TypeError, match="y0 cannot be allocated"):
+            saker.stream(x, y0=True)
+        y = np.empty_like(x)
+        assert saker.stream(x, y0=y) is y and (x == y).all()

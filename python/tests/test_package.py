@@ -1,0 +1,66 @@
+"""pip install: the wheel's tag and content, and the package at work in a fresh environment. Slow; needs make and a compiler.
+SPDX-License-Identifier: Apache-2.0
+"""
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+
+import pytest
+
+import saker
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.path.exists(os.path.join(ROOT, "pyproject.toml")), reason="not in a source tree"),
+    pytest.mark.skipif(not shutil.which("make"), reason="no make on this machine"),
+]
+
+
+def run(*command, **kwargs):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, **kwargs)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    return result.stdout
+
+
+def test_wheel_in_a_fresh_environment(tmp_path):
+    # CUDA=0 keeps it short: the kernels are the same objects that `make` builds.
+    environment = {**os.environ, "SAKER_CUDA": "0", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment.pop("PYTHONPATH", None)
+    # From the sdist, so that a file missing in it is noticed.
+    code = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
+    name = run(sys.executable, "-c", code, str(tmp_path), cwd=ROOT, env=environment).split()[-1]
+    with tarfile.open(tmp_path / name) as archive:
+        archive.extractall(tmp_path / "source")
+    source = next((tmp_path / "source").iterdir())
+    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(source), env=environment)
+    (wheel,) = tmp_path.glob("*.whl")
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name == f"saker-{saker.__version__}-cp39-abi3-{platform}.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {"saker/__init__.py", "saker/torch.py", "saker/numpy.py", "saker/py.typed", "saker/libsaker.so", "saker/_saker.abi3.so"} <= names
+    assert not any(n.endswith((".c", ".h")) for n in names)
+
+    fresh = tmp_path / "fresh"
+    run(sys.executable, "-m", "venv", str(fresh), env=environment)
+    python = str(fresh / "bin" / "python")
+    run(python, "-m", "pip", "install", "--no-index", str(wheel), env=environment)
+    environment.pop("SAKER_LIBRARY", None)
+    out = run(python, "-c", "import saker; print(saker.__version__, sorted(saker.ops()), saker.info()['build'])", cwd=tmp_path, env=environment)
+    assert out.startswith(saker.__version__) and "rms_norm" in out
+    code = (
+        "import array, ctypes, saker\n"  # no NumPy there: a DLPack capsule made by hand is enough
+        "try: saker.rms_norm(array.array('f', [1, 2]))\n"
+        "except saker.Error as e: print(e.name, e)\n"
+    )
+    assert "INVALID_ARG rms_norm: x is of type array" in run(python, "-c", code, cwd=tmp_path, env=environment)
+    # NumPy of this environment, if any, with the installed package.
+    numpy = os.path.dirname(os.path.dirname(__import__("numpy").__file__))
+    code = "import sys; sys.path.append(sys.argv[1])\nimport numpy, saker\nprint(saker.__file__)\nprint(saker.rms_norm(numpy.full((2, 8), 3, 'f4')))"
+    out = run(python, "-c", code, numpy, cwd=tmp_path, env=environment)
+    assert str(fresh) in out and "1." in out

@@ -1,0 +1,84 @@
+/* job.h - what a kernel is given: plain numbers and pointers, the same bytes for C and for CUDA.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Every op has a job struct that starts with skr_job_head. check() fills it; kernels only read it.
+ * Kernel files include this, their own job header and their backend's vocabulary, nothing else. */
+#ifndef SKR_JOB_H
+#define SKR_JOB_H
+
+#include <stdint.h>
+
+/* Element types as kernels switch on them. Order is fixed: CUDA instance tables index by it. */
+typedef enum skr_type {
+    SKR_F32,
+    SKR_F16,
+    SKR_BF16,
+    SKR_E4M3,
+    SKR_E5M2,
+    SKR_I8,
+    SKR_I4,
+    SKR_I32,
+    SKR_I64,
+    SKR_U8,
+    SKR_BOOL,
+    SKR_N_TYPES
+} skr_type;
+
+enum { SKR_JOB_BYTES = 1024, SKR_ROW_DIMS = 4, SKR_QUANT_GROUP = 128 };
+
+typedef struct skr_job_head {
+    void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */
+    int32_t *error_word; /* kernels store a saker_status here for what only they can see */
+} skr_job_head;
+
+/* The rows that all row tensors of a job share: M rows, indexed by up to SKR_ROW_DIMS merged leading dimensions, outermost first.
+ * n_dims is 1 in the common case; a row's offset is then row * stride[0]. */
+typedef struct skr_row_space {
+    int64_t m;
+    int32_t n_dims;
+    int32_t reserved;
+    int64_t dims[SKR_ROW_DIMS];
+} skr_row_space;
+
+/* One row tensor: element offset of row (i0, i1, ...) is the sum of i_k * stride[k]; within a row elements are col_stride apart (1, or free for scales). */
+typedef struct skr_rows {
+    void *data; /* NULL: absent */
+    int64_t stride[SKR_ROW_DIMS];
+    int64_t col_stride;
+    int32_t type; /* skr_type */
+    int32_t reserved;
+} skr_rows;
+
+/* A parameter [N] or [H, N]: row h starts h * stride elements in. */
+typedef struct skr_param {
+    void *data; /* NULL: absent */
+    int64_t stride;
+    int32_t type;
+    int32_t reserved;
+} skr_param;
+
+#ifdef __CUDACC__
+#define SKR_INLINE __device__ __forceinline__
+#else
+#define SKR_INLINE static inline
+#endif
+
+SKR_INLINE int64_t skr_row_offset(const skr_row_space *space, const int64_t *stride, int64_t row)
+{
+    if (space->n_dims == 1)
+        return row * stride[0];
+    int64_t offset = 0;
+    for (int k = space->n_dims - 1; k > 0; k--) {
+        int64_t next = row / space->dims[k];
+        offset += (row - next * space->dims[k]) * stride[k];
+        row = next;
+    }
+    return offset + row * stride[0];
+}
+
+SKR_INLINE int skr_type_bytes(int type)
+{
+    return type == SKR_F32 || type == SKR_I32 ? 4 : type == SKR_F16 || type == SKR_BF16 ? 2 : type == SKR_I64 ? 8 : 1;
+}
+
+#endif

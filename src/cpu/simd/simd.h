@@ -1,0 +1,170 @@
+/* simd.h - the SIMD vocabulary that row kernels are written in, once for all instruction-set levels.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A kernel file is compiled once per level with -DSKR_LEVEL=<level> and -DSKR_LEVEL_<level>; this header picks the level's
+ * implementation of the words below. Everything is static: a helper with external linkage would let the linker keep one level's
+ * copy for all of them. No word touches memory outside the elements it names, and none needs alignment beyond the element's.
+ *
+ *   vf vi vm              SKR_LANES floats, as many 32-bit integers, a mask of as many lanes
+ *   vf2                   two vectors: 2 * SKR_LANES neighbours. Main loops work on these: a 16-bit load then fills a whole register
+ *   v_load(T, p, i)       SKR_LANES elements of type T (a constant: SKR_F32, SKR_F16, SKR_BF16), from element i of p, as f32
+ *   v_store(T, p, i, v)   rounded to nearest even; T may also be SKR_I8, SKR_E4M3, SKR_E5M2 (saturating; NaN: 0 in i8, NaN in fp8)
+ *   v_load_n, v_store_n   only the first n <= SKR_LANES elements; missing lanes are loaded as 0
+ *   v_load2, v_store2     the same for vf2;  v_load2_n, v_store2_n for n <= 2 * SKR_LANES
+ *   v_round_to(T, v)      the value that storing as T and loading again would give
+ *   v_sumsq2(T, p, i, a)  a += the squares of 2 * SKR_LANES elements, in f32 with one rounding each; lane order is the level's own
+ *   v_fma(a, b, c)        a * b + c;  v_fnma(a, b, c) is c - a * b, each rounded once
+ *   v_min, v_max          a NaN in either operand gives NaN
+ *   v_sum, v_hmax         over the lanes, in a fixed order
+ *   vb                    SKR_VB_BYTES bytes without a type (the bandwidth probe), with load, store, xor and a store past the caches
+ * The rest is what the names say; v_lt and the like are false for NaN. */
+#ifndef SKR_SIMD_H
+#define SKR_SIMD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../core/job.h"
+
+#define SKR_PASTE_(a, b, c) a##b##_##c
+#define SKR_PASTE(a, b, c) SKR_PASTE_(a, b, c)
+/* The name of this level's kernel of an op: skr_rms_norm_neon. */
+#define SKR_KERNEL(op) SKR_PASTE(skr_, op, SKR_LEVEL)
+
+#define SKR_FN static inline __attribute__((always_inline, unused))
+#define SKR_UNROLL _Pragma("GCC unroll 16")
+
+#if defined(SKR_LEVEL_scalar)
+#include "simd_scalar.h"
+#elif defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+#include "simd_neon.h"
+#elif defined(SKR_LEVEL_avx2)
+#include "simd_avx2.h"
+#elif defined(SKR_LEVEL_avx512) || defined(SKR_LEVEL_avx512bf16) || defined(SKR_LEVEL_amx)
+#include "simd_avx512.h"
+#else
+#error "simd.h: no vocabulary for this SKR_LEVEL"
+#endif
+
+/* ---------------------------------------------------------------- what can be said once, in those words */
+
+SKR_FN vm v_is_nan(vf a)
+{
+    return v_ne(a, a);
+}
+
+SKR_FN vf v_copysign(vf magnitude, vf sign)
+{
+    vi s = vi_and(v_bits(sign), vi_set1(INT32_MIN));
+    return v_of_bits(vi_or(vi_and(v_bits(magnitude), vi_set1(INT32_MAX)), s));
+}
+
+/* The fp8 code of each lane in its low byte. mantissa: stored mantissa bits (3 or 2); min_exp: exponent of the least normal number;
+ * largest: largest finite value. Normals: round the f32 mantissa to nearest even in integers and shift the exponent's bias.
+ * Subnormals are multiples of q = 2^(min_exp - mantissa): adding 2^23 * q leaves a / q, rounded to nearest even, in the low bits. */
+SKR_FN vi v_to_fp8(vf a, int mantissa, int min_exp, float largest)
+{
+    const int drop = 23 - mantissa;
+    const float magic = (float)((int64_t)1 << (23 + min_exp - mantissa));
+    vi sign = vi_and(vi_srl(v_bits(a), 24), vi_set1(0x80));
+    vf m = v_min(v_abs(a), v_set1(largest));
+    vi b = v_bits(m);
+    vi odd = vi_and(vi_srl(b, drop), vi_set1(1));
+    vi normal = vi_srl(vi_add(vi_add(b, vi_set1((1 << (drop - 1)) - 1)), odd), drop);
+    normal = vi_sub(normal, vi_set1((min_exp + 126) << mantissa));
+    vf least = v_set1(1.0f / (float)(1 << -min_exp));
+    vi sub = vi_sub(v_bits(v_add(m, v_set1(magic))), v_bits(v_set1(magic)));
+    vi code = vi_select(v_lt(m, least), sub, normal);
+    code = vi_select(v_is_nan(a), vi_set1(0x7f), code);
+    return vi_or(code, sign);
+}
+
+SKR_FN vi v_to_code(int type, vf a)
+{
+    if (type == SKR_E4M3)
+        return v_to_fp8(a, 3, -6, 448.0f);
+    if (type == SKR_E5M2)
+        return v_to_fp8(a, 2, -14, 57344.0f);
+    vf clamped = v_min(v_max(a, v_set1(-127.0f)), v_set1(127.0f));
+    return v_to_int(v_select(v_is_nan(a), v_set1(0.0f), clamped));
+}
+
+SKR_FN int skr_is_float(int type)
+{
+    return type == SKR_F32 || type == SKR_F16 || type == SKR_BF16;
+}
+
+SKR_FN void v_store(int type, void *p, int64_t i, vf a)
+{
+    if (skr_is_float(type))
+        v_store_float(type, p, i, a);
+    else
+        vi_store_u8((uint8_t *)p + i, v_to_code(type, a));
+}
+
+SKR_FN void v_store_n(int type, void *p, int64_t i, vf a, int n)
+{
+    if (skr_is_float(type))
+        v_store_float_n(type, p, i, a, n);
+    else
+        vi_store_u8_n((uint8_t *)p + i, v_to_code(type, a), n);
+}
+
+SKR_FN void v_store2(int type, void *p, int64_t i, vf2 a)
+{
+    if (skr_is_float(type)) {
+        v_store2_float(type, p, i, a);
+    } else {
+        v_store(type, p, i, a.lo);
+        v_store(type, p, i + SKR_LANES, a.hi);
+    }
+}
+
+/* Stores, and gives back the rounded values as a later load would. */
+SKR_FN vf2 v_store2_round(int type, void *p, int64_t i, vf2 a)
+{
+    v_store2_float(type, p, i, a);
+    a.lo = v_round_to(type, a.lo);
+    a.hi = v_round_to(type, a.hi);
+    return a;
+}
+
+SKR_FN vf2 v_load2_n(int type, const void *p, int64_t i, int n)
+{
+    vf2 r;
+    if (n < SKR_LANES) {
+        r.lo = v_load_n(type, p, i, n);
+        r.hi = v_set1(0.0f);
+    } else {
+        r.lo = v_load(type, p, i);
+        r.hi = v_load_n(type, p, i + SKR_LANES, n - SKR_LANES);
+    }
+    return r;
+}
+
+SKR_FN void v_store2_n(int type, void *p, int64_t i, vf2 a, int n)
+{
+    if (n < SKR_LANES) {
+        v_store_n(type, p, i, a.lo, n);
+    } else {
+        v_store(type, p, i, a.lo);
+        v_store_n(type, p, i + SKR_LANES, a.hi, n - SKR_LANES);
+    }
+}
+
+/* Double square root: the instruction, not libm (which also sets errno). Baseline on both architectures. */
+#if defined(__aarch64__)
+#include <arm_neon.h>
+SKR_FN double skr_sqrt(double a)
+{
+    return vget_lane_f64(vsqrt_f64(vdup_n_f64(a)), 0);
+}
+#else
+#include <emmintrin.h>
+SKR_FN double skr_sqrt(double a)
+{
+    return _mm_cvtsd_f64(_mm_sqrt_pd(_mm_set1_pd(a)));
+}
+#endif
+
+#endif

@@ -1,0 +1,209 @@
+/* simd_avx2.h - the vocabulary of simd.h on x86-64 with AVX2, FMA and F16C.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef SKR_SIMD_AVX2_H
+#define SKR_SIMD_AVX2_H
+
+#if !(defined(__AVX2__) && defined(__FMA__) && defined(__F16C__))
+#error "simd_avx2.h: compile with -mavx2 -mfma -mf16c"
+#endif
+
+#include <immintrin.h>
+
+enum { SKR_LANES = 8, SKR_VB_BYTES = 32 };
+
+typedef __m256 vf;
+typedef __m256i vi;
+typedef __m256 vm;
+typedef __m256i vb;
+typedef struct vf2 {
+    vf lo, hi;
+} vf2;
+
+/* ---------------------------------------------------------------- arithmetic */
+
+SKR_FN vi v_bits(vf a) { return _mm256_castps_si256(a); }
+SKR_FN vf v_of_bits(vi a) { return _mm256_castsi256_ps(a); }
+SKR_FN vf v_set1(float a) { return _mm256_set1_ps(a); }
+SKR_FN vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+SKR_FN vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+SKR_FN vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+SKR_FN vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+SKR_FN vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+SKR_FN vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+SKR_FN vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+SKR_FN vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+SKR_FN vf v_neg(vf a) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a); }
+SKR_FN vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+SKR_FN vm v_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+SKR_FN vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
+SKR_FN vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+SKR_FN vm v_ne(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ); }
+SKR_FN vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+SKR_FN vi vi_select(vm m, vi a, vi b) { return v_bits(v_select(m, v_of_bits(a), v_of_bits(b))); }
+SKR_FN int vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+
+/* MINPS and MAXPS return the second operand when either is NaN: put the first one's NaN back. */
+SKR_FN vf v_min(vf a, vf b) { return v_select(v_ne(a, a), a, _mm256_min_ps(a, b)); }
+SKR_FN vf v_max(vf a, vf b) { return v_select(v_ne(a, a), a, _mm256_max_ps(a, b)); }
+
+SKR_FN vi vi_set1(int32_t a) { return _mm256_set1_epi32(a); }
+SKR_FN vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+SKR_FN vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
+SKR_FN vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+SKR_FN vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+SKR_FN vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
+SKR_FN vi vi_sll(vi a, int n) { return _mm256_slli_epi32(a, n); }
+SKR_FN vi vi_srl(vi a, int n) { return _mm256_srli_epi32(a, n); }
+SKR_FN vi vi_sra(vi a, int n) { return _mm256_srai_epi32(a, n); }
+SKR_FN vm vi_eq(vi a, vi b) { return v_of_bits(_mm256_cmpeq_epi32(a, b)); }
+SKR_FN vi v_to_int(vf a) { return _mm256_cvtps_epi32(v_round(a)); } /* v_round: whatever MXCSR says */
+SKR_FN vf v_of_int(vi a) { return _mm256_cvtepi32_ps(a); }
+
+/* Halves, then quarters, then neighbours. */
+SKR_FN float v_sum(vf a)
+{
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+}
+
+SKR_FN float v_hmax(vf a)
+{
+    a = v_max(a, _mm256_permute2f128_ps(a, a, 1));
+    a = v_max(a, _mm256_permute_ps(a, 0x4e));
+    a = v_max(a, _mm256_permute_ps(a, 0xb1));
+    return _mm256_cvtss_f32(a);
+}
+
+/* ---------------------------------------------------------------- 16-bit types in registers */
+
+SKR_FN vf v_widen_bf16(__m128i a) { return v_of_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16)); }
+
+/* Nearest even in integers; VCVTNEPS2BF16 would flush subnormals. NaN is made quiet, not rounded. */
+SKR_FN __m128i v_narrow_bf16(vf a)
+{
+    vi b = v_bits(a);
+    vi odd = vi_and(vi_srl(b, 16), vi_set1(1));
+    vi r = vi_add(vi_add(b, vi_set1(0x7fff)), odd);
+    r = vi_srl(vi_select(v_ne(a, a), vi_or(b, vi_set1(0x400000)), r), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+}
+
+SKR_FN vf v_widen(int type, __m128i a) { return type == SKR_F16 ? _mm256_cvtph_ps(a) : v_widen_bf16(a); }
+
+SKR_FN __m128i v_narrow(int type, vf a)
+{
+    return type == SKR_F16 ? _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) : v_narrow_bf16(a);
+}
+
+/* ---------------------------------------------------------------- memory */
+
+SKR_FN vf v_load(int type, const void *p, int64_t i)
+{
+    if (type == SKR_F32)
+        return _mm256_loadu_ps((const float *)p + i);
+    return v_widen(type, _mm_loadu_si128((const __m128i *)((const uint16_t *)p + i)));
+}
+
+SKR_FN vf2 v_load2(int type, const void *p, int64_t i)
+{
+    vf2 r;
+    r.lo = v_load(type, p, i);
+    r.hi = v_load(type, p, i + SKR_LANES);
+    return r;
+}
+
+/* Element by element through the stack: VMASKMOV would do for f32, but qemu (7.2) reads its masked lanes and faults at a page's end. */
+SKR_FN vf v_load_n(int type, const void *p, int64_t i, int n)
+{
+    if (type == SKR_F32) {
+        float t[8] = {0};
+        for (int k = 0; k < n; k++)
+            t[k] = ((const float *)p)[i + k];
+        return _mm256_loadu_ps(t);
+    }
+    uint16_t t[8] = {0};
+    for (int k = 0; k < n; k++)
+        t[k] = ((const uint16_t *)p)[i + k];
+    return v_load(type, t, 0);
+}
+
+SKR_FN void v_store_float(int type, void *p, int64_t i, vf a)
+{
+    if (type == SKR_F32)
+        _mm256_storeu_ps((float *)p + i, a);
+    else
+        _mm_storeu_si128((__m128i *)((uint16_t *)p + i), v_narrow(type, a));
+}
+
+SKR_FN void v_store2_float(int type, void *p, int64_t i, vf2 a)
+{
+    v_store_float(type, p, i, a.lo);
+    v_store_float(type, p, i + SKR_LANES, a.hi);
+}
+
+SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
+{
+    if (type == SKR_F32) {
+        float t[8];
+        _mm256_storeu_ps(t, a);
+        for (int k = 0; k < n; k++)
+            ((float *)p)[i + k] = t[k];
+    } else {
+        uint16_t t[8];
+        v_store_float(type, t, 0, a);
+        for (int k = 0; k < n; k++)
+            ((uint16_t *)p)[i + k] = t[k];
+    }
+}
+
+SKR_FN void vi_store_u8(uint8_t *p, vi a)
+{
+    __m256i pick = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* low byte of each lane */
+                                    0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    a = _mm256_shuffle_epi8(a, pick);
+    __m128i b = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    _mm_storel_epi64((__m128i *)p, b);
+}
+
+SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
+{
+    uint8_t t[8];
+    vi_store_u8(t, a);
+    for (int k = 0; k < n; k++)
+        p[k] = t[k];
+}
+
+SKR_FN vf v_round_to(int type, vf a)
+{
+    return type == SKR_F32 ? a : v_widen(type, v_narrow(type, a));
+}
+
+SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
+{
+    vf2 a = v_load2(type, p, i);
+    acc->lo = v_fma(a.lo, a.lo, acc->lo);
+    acc->hi = v_fma(a.hi, a.hi, acc->hi);
+}
+
+SKR_FN void v_prefetch_l2(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
+/* ---------------------------------------------------------------- untyped bytes */
+
+SKR_FN vb vb_load(const void *p) { return _mm256_loadu_si256(p); }
+SKR_FN void vb_store(void *p, vb a) { _mm256_storeu_si256(p, a); }
+SKR_FN void vb_stream(void *p, vb a) { _mm256_stream_si256(p, a); } /* p must be aligned to SKR_VB_BYTES */
+SKR_FN void vb_stream_end(void) { _mm_sfence(); }
+SKR_FN vb vb_xor(vb a, vb b) { return _mm256_xor_si256(a, b); }
+SKR_FN vb vb_set1(uint8_t a) { return _mm256_set1_epi8((char)a); }
+SKR_FN uint64_t vb_fold(vb a)
+{
+    __m128i h = _mm_xor_si128(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    return (uint64_t)_mm_cvtsi128_si64(h) ^ (uint64_t)_mm_extract_epi64(h, 1);
+}
+
+#endif

@@ -1,0 +1,265 @@
+/* simd_neon.h - the vocabulary of simd.h on aarch64 NEON, with bf16 and FMLAL instructions at level neonmm.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * 16-bit types stay uint16_t in memory and are reinterpreted in registers (clang 14 cannot store a scalar bf16). */
+#ifndef SKR_SIMD_NEON_H
+#define SKR_SIMD_NEON_H
+
+#if !defined(__ARM_NEON)
+#error "simd_neon.h: compile with -march=armv8-a or above"
+#endif
+#if defined(SKR_LEVEL_neonmm) &&                                                                                       \
+    !(defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__ARM_FEATURE_MATMUL_INT8) &&                           \
+      defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC))
+#error "simd_neon.h: level neonmm needs -march=armv8.2-a+fp16+fp16fml+dotprod+bf16+i8mm"
+#endif
+
+#include <arm_neon.h>
+
+enum { SKR_LANES = 4, SKR_VB_BYTES = 16 };
+
+typedef float32x4_t vf;
+typedef int32x4_t vi;
+typedef uint32x4_t vm;
+typedef uint8x16_t vb;
+typedef struct vf2 {
+    vf lo, hi;
+} vf2;
+
+/* ---------------------------------------------------------------- arithmetic */
+
+SKR_FN vf v_set1(float a) { return vdupq_n_f32(a); }
+SKR_FN vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
+SKR_FN vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
+SKR_FN vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
+SKR_FN vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
+SKR_FN vf v_sqrt(vf a) { return vsqrtq_f32(a); }
+SKR_FN vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+SKR_FN vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+SKR_FN vf v_min(vf a, vf b) { return vminq_f32(a, b); } /* FMIN and FMAX propagate NaN; FMINNM would not */
+SKR_FN vf v_max(vf a, vf b) { return vmaxq_f32(a, b); }
+SKR_FN vf v_abs(vf a) { return vabsq_f32(a); }
+SKR_FN vf v_neg(vf a) { return vnegq_f32(a); }
+SKR_FN vf v_round(vf a) { return vrndnq_f32(a); }
+SKR_FN float v_sum(vf a) { return vaddvq_f32(a); }
+SKR_FN float v_hmax(vf a) { return vmaxvq_f32(a); }
+
+SKR_FN vm v_lt(vf a, vf b) { return vcltq_f32(a, b); }
+SKR_FN vm v_le(vf a, vf b) { return vcleq_f32(a, b); }
+SKR_FN vm v_eq(vf a, vf b) { return vceqq_f32(a, b); }
+SKR_FN vm v_ne(vf a, vf b) { return vmvnq_u32(vceqq_f32(a, b)); }
+SKR_FN vf v_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
+SKR_FN vi vi_select(vm m, vi a, vi b) { return vbslq_s32(m, a, b); }
+SKR_FN int vm_any(vm m) { return vmaxvq_u32(m) != 0; }
+
+SKR_FN vi vi_set1(int32_t a) { return vdupq_n_s32(a); }
+SKR_FN vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
+SKR_FN vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
+SKR_FN vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
+SKR_FN vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
+SKR_FN vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
+/* Operators of the compilers' vector types: the _n intrinsics want a literal count. */
+SKR_FN vi vi_sll(vi a, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) << n); }
+SKR_FN vi vi_srl(vi a, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) >> n); }
+SKR_FN vi vi_sra(vi a, int n) { return a >> n; }
+SKR_FN vm vi_eq(vi a, vi b) { return vceqq_s32(a, b); }
+SKR_FN vi v_bits(vf a) { return vreinterpretq_s32_f32(a); }
+SKR_FN vf v_of_bits(vi a) { return vreinterpretq_f32_s32(a); }
+SKR_FN vi v_to_int(vf a) { return vcvtnq_s32_f32(a); }
+SKR_FN vf v_of_int(vi a) { return vcvtq_f32_s32(a); }
+
+/* ---------------------------------------------------------------- 16-bit types in registers */
+
+SKR_FN vf v_widen_bf16(uint16x4_t a) { return vreinterpretq_f32_u32(vshll_n_u16(a, 16)); }
+SKR_FN vf v_widen_f16(uint16x4_t a) { return vcvt_f32_f16(vreinterpret_f16_u16(a)); }
+
+SKR_FN uint16x4_t v_narrow_bf16(vf a)
+{
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return vreinterpret_u16_bf16(vcvt_bf16_f32(a)); /* BFCVTN: nearest even, subnormals kept, NaN quieted */
+#else
+    uint32x4_t b = vreinterpretq_u32_f32(a);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(b, 16), vdupq_n_u32(1));
+    uint32x4_t r = vaddq_u32(vaddq_u32(b, vdupq_n_u32(0x7fff)), odd);
+    r = vbslq_u32(vceqq_f32(a, a), r, vorrq_u32(b, vdupq_n_u32(0x400000)));
+    return vshrn_n_u32(r, 16);
+#endif
+}
+
+SKR_FN uint16x8_t v_narrow2_bf16(vf2 a)
+{
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(a.lo), a.hi));
+#else
+    return vcombine_u16(v_narrow_bf16(a.lo), v_narrow_bf16(a.hi));
+#endif
+}
+
+SKR_FN uint16x4_t v_narrow_f16(vf a) { return vreinterpret_u16_f16(vcvt_f16_f32(a)); }
+
+SKR_FN uint16x8_t v_narrow2_f16(vf2 a)
+{
+    return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a.lo), a.hi));
+}
+
+SKR_FN vf2 v_widen2_bf16(uint16x8_t a)
+{
+    vf2 r;
+    r.lo = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(a), 16));
+    r.hi = vreinterpretq_f32_u32(vshll_high_n_u16(a, 16));
+    return r;
+}
+
+/* At neonmm f16 is widened by FMLAL with 1.0 onto -0.0 (which keeps the sign of a zero): exact, and four a cycle on Neoverse V1
+ * where FCVTL is one. */
+SKR_FN vf2 v_widen2_f16(uint16x8_t a)
+{
+    vf2 r;
+    float16x8_t h = vreinterpretq_f16_u16(a);
+#if defined(__ARM_FEATURE_FP16_FML)
+    float16x8_t one = vreinterpretq_f16_u16(vdupq_n_u16(0x3c00));
+    r.lo = vfmlalq_low_f16(vdupq_n_f32(-0.0f), h, one);
+    r.hi = vfmlalq_high_f16(vdupq_n_f32(-0.0f), h, one);
+#else
+    r.lo = vcvt_f32_f16(vget_low_f16(h));
+    r.hi = vcvt_high_f32_f16(h);
+#endif
+    return r;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+SKR_FN vf v_load(int type, const void *p, int64_t i)
+{
+    if (type == SKR_F32)
+        return vld1q_f32((const float *)p + i);
+    uint16x4_t h = vld1_u16((const uint16_t *)p + i);
+    return type == SKR_F16 ? v_widen_f16(h) : v_widen_bf16(h);
+}
+
+SKR_FN vf2 v_load2(int type, const void *p, int64_t i)
+{
+    if (type == SKR_F32) {
+        vf2 r;
+        r.lo = vld1q_f32((const float *)p + i);
+        r.hi = vld1q_f32((const float *)p + i + 4);
+        return r;
+    }
+    uint16x8_t h = vld1q_u16((const uint16_t *)p + i);
+    return type == SKR_F16 ? v_widen2_f16(h) : v_widen2_bf16(h);
+}
+
+SKR_FN vf v_load_n(int type, const void *p, int64_t i, int n)
+{
+    if (type == SKR_F32) {
+        float t[4] = {0};
+        for (int k = 0; k < n; k++)
+            t[k] = ((const float *)p)[i + k];
+        return vld1q_f32(t);
+    }
+    uint16_t t[4] = {0};
+    for (int k = 0; k < n; k++)
+        t[k] = ((const uint16_t *)p)[i + k];
+    return v_load(type, t, 0);
+}
+
+SKR_FN void v_store_float(int type, void *p, int64_t i, vf a)
+{
+    if (type == SKR_F32)
+        vst1q_f32((float *)p + i, a);
+    else
+        vst1_u16((uint16_t *)p + i, type == SKR_F16 ? v_narrow_f16(a) : v_narrow_bf16(a));
+}
+
+SKR_FN void v_store2_float(int type, void *p, int64_t i, vf2 a)
+{
+    if (type == SKR_F32) {
+        vst1q_f32((float *)p + i, a.lo);
+        vst1q_f32((float *)p + i + 4, a.hi);
+    } else {
+        vst1q_u16((uint16_t *)p + i, type == SKR_F16 ? v_narrow2_f16(a) : v_narrow2_bf16(a));
+    }
+}
+
+SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
+{
+    if (type == SKR_F32) {
+        float t[4];
+        vst1q_f32(t, a);
+        for (int k = 0; k < n; k++)
+            ((float *)p)[i + k] = t[k];
+    } else {
+        uint16_t t[4];
+        v_store_float(type, t, 0, a);
+        for (int k = 0; k < n; k++)
+            ((uint16_t *)p)[i + k] = t[k];
+    }
+}
+
+SKR_FN void vi_store_u8(uint8_t *p, vi a)
+{
+    uint16x4_t h = vmovn_u32(vreinterpretq_u32_s32(a));
+    uint8x8_t b = vmovn_u16(vcombine_u16(h, h));
+    uint32_t w = vget_lane_u32(vreinterpret_u32_u8(b), 0);
+    __builtin_memcpy(p, &w, 4);
+}
+
+SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
+{
+    uint8_t t[4];
+    vi_store_u8(t, a);
+    for (int k = 0; k < n; k++)
+        p[k] = t[k];
+}
+
+SKR_FN vf v_round_to(int type, vf a)
+{
+    if (type == SKR_F32)
+        return a;
+    return type == SKR_F16 ? v_widen_f16(v_narrow_f16(a)) : v_widen_bf16(v_narrow_bf16(a));
+}
+
+/* BFMLALB/T and FMLAL multiply 16-bit elements exactly and add in f32: no widening at all (BFMLAL sums even and odd elements apart). */
+SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
+{
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (type == SKR_BF16) {
+        bfloat16x8_t h = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)p + i));
+        acc->lo = vbfmlalbq_f32(acc->lo, h, h);
+        acc->hi = vbfmlaltq_f32(acc->hi, h, h);
+        return;
+    }
+#endif
+#if defined(__ARM_FEATURE_FP16_FML)
+    if (type == SKR_F16) {
+        float16x8_t h = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)p + i));
+        acc->lo = vfmlalq_low_f16(acc->lo, h, h);
+        acc->hi = vfmlalq_high_f16(acc->hi, h, h);
+        return;
+    }
+#endif
+    vf2 a = v_load2(type, p, i);
+    acc->lo = v_fma(a.lo, a.lo, acc->lo);
+    acc->hi = v_fma(a.hi, a.hi, acc->hi);
+}
+
+SKR_FN void v_prefetch_l2(const void *p)
+{
+    __builtin_prefetch(p, 0, 2);
+}
+
+/* ---------------------------------------------------------------- untyped bytes */
+
+SKR_FN vb vb_load(const void *p) { return vld1q_u8(p); }
+SKR_FN void vb_store(void *p, vb a) { vst1q_u8(p, a); }
+SKR_FN void vb_stream(void *p, vb a) { vst1q_u8(p, a); } /* the cores stream long runs of stores by themselves */
+SKR_FN void vb_stream_end(void) {}
+SKR_FN vb vb_xor(vb a, vb b) { return veorq_u8(a, b); }
+SKR_FN vb vb_set1(uint8_t a) { return vdupq_n_u8(a); }
+SKR_FN uint64_t vb_fold(vb a)
+{
+    uint64x2_t w = vreinterpretq_u64_u8(a);
+    return vgetq_lane_u64(w, 0) ^ vgetq_lane_u64(w, 1);
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* table.c - the kernels of one level, in ops.def order. Compiled once per level with -DSKR_LEVEL=<level>; data only.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "table.h"
+
+#define PASTE_(a, b, c) a##_##b##_##c
+#define PASTE(a, b, c) PASTE_(a, b, c)
+#define TEXT_(a) #a
+#define TEXT(a) TEXT_(a)
+
+#define SKR_OP(name) void PASTE(skr, name, SKR_LEVEL)(const void *job, int step, int64_t task, int worker);
+#include "../core/ops.def"
+#undef SKR_OP
+
+extern const skr_cpu_table PASTE(skr_cpu, table, SKR_LEVEL);
+const skr_cpu_table PASTE(skr_cpu, table, SKR_LEVEL) = {
+    .level = TEXT(SKR_LEVEL),
+    .kernel =
+        {
+#define SKR_OP(name) PASTE(skr, name, SKR_LEVEL),
+#include "../core/ops.def"
+#undef SKR_OP
+        },
+};

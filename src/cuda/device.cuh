@@ -1,0 +1,495 @@
+/* device.cuh - the vocabulary that CUDA kernels are written in: types, 16-byte vectors, asynchronous copies, reductions.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything here runs on sm_80 and newer; what needs Hopper is in sm90.cuh. Nothing depends on the CUDA runtime's headers beyond the
+ * language, and no conversion depends on compiler flags: each is the instruction that is written.
+ * Float types are template arguments (SKR_F32, SKR_F16, SKR_BF16) where the loop is hot, and a run-time value that is the same for the
+ * whole grid (the functions named any_...) where it is not: such a branch costs an issue slot, and a row kernel has slots to spare. */
+#ifndef SKR_CUDA_DEVICE_CUH
+#define SKR_CUDA_DEVICE_CUH
+
+#include "../core/job.h"
+
+#define SKR_DEVICE static __device__ __forceinline__
+
+/* ---------------------------------------------------------------- float types */
+
+template <int T> struct skr_elem {
+    static constexpr int bytes = T == SKR_F32 ? 4 : 2;
+    static constexpr int vec = 16 / bytes; /* elements in 16 bytes */
+};
+
+/* Two 16-bit values in one word, the lower address in the low half. */
+template <int T> SKR_DEVICE void unpack2(uint32_t word, float &lo, float &hi)
+{
+    if (T == SKR_BF16) {
+        lo = __uint_as_float(word << 16);
+        hi = __uint_as_float(word & 0xffff0000u);
+    } else {
+        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(lo), "=f"(hi) : "r"(word));
+    }
+}
+
+template <int T> SKR_DEVICE uint32_t pack2(float lo, float hi)
+{
+    uint32_t word;
+    if (T == SKR_BF16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(hi), "f"(lo));
+    return word;
+}
+
+/* 16 bytes of T to and from f32. */
+template <int T> SKR_DEVICE void unpack(const uint4 &raw, float *f)
+{
+    if (T == SKR_F32) {
+        f[0] = __uint_as_float(raw.x), f[1] = __uint_as_float(raw.y);
+        f[2] = __uint_as_float(raw.z), f[3] = __uint_as_float(raw.w);
+    } else {
+        unpack2<T>(raw.x, f[0], f[1]), unpack2<T>(raw.y, f[2], f[3]);
+        unpack2<T>(raw.z, f[4], f[5]), unpack2<T>(raw.w, f[6], f[7]);
+    }
+}
+
+template <int T> SKR_DEVICE uint4 pack(const float *f)
+{
+    if (T == SKR_F32)
+        return make_uint4(__float_as_uint(f[0]), __float_as_uint(f[1]), __float_as_uint(f[2]), __float_as_uint(f[3]));
+    return make_uint4(pack2<T>(f[0], f[1]), pack2<T>(f[2], f[3]), pack2<T>(f[4], f[5]), pack2<T>(f[6], f[7]));
+}
+
+/* The value after a trip through a type, in f32 again. */
+template <int T> SKR_DEVICE float rounded(float f)
+{
+    if (T == SKR_F32)
+        return f;
+    float lo, hi;
+    unpack2<T>(pack2<T>(f, 0.0f), lo, hi);
+    return lo;
+}
+
+SKR_DEVICE float any_rounded(int type, float f)
+{
+    return type == SKR_F32 ? f : type == SKR_F16 ? rounded<SKR_F16>(f) : rounded<SKR_BF16>(f);
+}
+
+/* ---------------------------------------------------------------- global memory */
+
+/* Read once: not kept in L1, so that parameters stay there. Not the read-only path: outputs may be the same memory. */
+SKR_DEVICE uint4 load16_once(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+
+SKR_DEVICE uint2 load8_once(const void *p)
+{
+    uint2 v;
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+
+/* Read by every row: stays in L1. */
+SKR_DEVICE uint4 load16(const void *p)
+{
+    return *(const uint4 *)p;
+}
+
+SKR_DEVICE uint2 load8(const void *p)
+{
+    return *(const uint2 *)p;
+}
+
+/* Written once and not read back by this kernel: first to leave L2. */
+#ifndef SKR_STORE_ONCE
+#define SKR_STORE_ONCE "st.global.cs"
+#endif
+SKR_DEVICE void store16_once(void *p, const uint4 &v)
+{
+    asm volatile(SKR_STORE_ONCE ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+SKR_DEVICE void store8_once(void *p, const uint2 &v)
+{
+    asm volatile(SKR_STORE_ONCE ".v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
+}
+
+SKR_DEVICE void store4_once(void *p, uint32_t v)
+{
+    asm volatile(SKR_STORE_ONCE ".u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+/* Moves the values behind the compiler's back: what is computed from them afterwards is not computed before and kept. */
+SKR_DEVICE void opaque(uint4 &v)
+{
+    asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+}
+
+/* ---------------------------------------------------------------- vectors of V elements of a run-time float type */
+
+/* p is aligned to min(16, V * element bytes). V is 4 or 8. */
+template <int V> SKR_DEVICE void any_load(int type, const void *p, float *f)
+{
+    if (type == SKR_F32) {
+#pragma unroll
+        for (int k = 0; k < V; k += 4)
+            unpack<SKR_F32>(load16((const char *)p + 4 * k), f + k);
+    } else if (V == 8) {
+        uint4 raw = load16(p);
+        if (type == SKR_F16)
+            unpack<SKR_F16>(raw, f);
+        else
+            unpack<SKR_BF16>(raw, f);
+    } else {
+        uint2 raw = load8(p);
+        if (type == SKR_F16)
+            unpack2<SKR_F16>(raw.x, f[0], f[1]), unpack2<SKR_F16>(raw.y, f[2], f[3]);
+        else
+            unpack2<SKR_BF16>(raw.x, f[0], f[1]), unpack2<SKR_BF16>(raw.y, f[2], f[3]);
+    }
+}
+
+template <int V> SKR_DEVICE void any_store(int type, void *p, const float *f)
+{
+    if (type == SKR_F32) {
+#pragma unroll
+        for (int k = 0; k < V; k += 4)
+            store16_once((char *)p + 4 * k, pack<SKR_F32>(f + k));
+    } else if (V == 8) {
+        store16_once(p, type == SKR_F16 ? pack<SKR_F16>(f) : pack<SKR_BF16>(f));
+    } else {
+        uint2 raw = type == SKR_F16 ? make_uint2(pack2<SKR_F16>(f[0], f[1]), pack2<SKR_F16>(f[2], f[3]))
+                                    : make_uint2(pack2<SKR_BF16>(f[0], f[1]), pack2<SKR_BF16>(f[2], f[3]));
+        store8_once(p, raw);
+    }
+}
+
+/* One element, aligned to itself. */
+SKR_DEVICE float any_load1(int type, const void *p)
+{
+    if (type == SKR_F32)
+        return *(const float *)p;
+    uint32_t raw = *(const uint16_t *)p;
+    float lo, hi;
+    if (type == SKR_F16)
+        unpack2<SKR_F16>(raw, lo, hi);
+    else
+        unpack2<SKR_BF16>(raw, lo, hi);
+    return lo;
+}
+
+SKR_DEVICE void any_store1(int type, void *p, float f)
+{
+    if (type == SKR_F32)
+        *(float *)p = f;
+    else
+        *(uint16_t *)p = (uint16_t)(type == SKR_F16 ? pack2<SKR_F16>(f, 0.0f) : pack2<SKR_BF16>(f, 0.0f));
+}
+
+/* ---------------------------------------------------------------- quantised types */
+
+SKR_DEVICE float quant_largest(int type)
+{
+    return type == SKR_E4M3 ? 448.0f : type == SKR_E5M2 ? 57344.0f : 127.0f;
+}
+
+/* Round to nearest even with saturation, NaN stays NaN: what the conversion instruction of newer GPUs does, for those without it.
+ * MANT mantissa bits, exponent bias BIAS, largest finite code MAX. */
+template <int MANT, int BIAS, uint32_t MAX> SKR_DEVICE uint32_t fp8_by_hand(float f)
+{
+    uint32_t bits = __float_as_uint(f), sign = bits >> 24 & 0x80u;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u)
+        return 0x7fu;
+    uint32_t code;
+    if (bits < (uint32_t)(128 - BIAS) << 23) { /* subnormal there: an integer multiple of the smallest step, rounded by the adder */
+        float steps = __uint_as_float(bits) * __uint_as_float((uint32_t)(127 + BIAS - 1 + MANT) << 23);
+        code = __float_as_uint(__fadd_rn(steps, 8388608.0f)) & 0xffu;
+    } else {
+        bits += (1u << (22 - MANT)) - 1 + (bits >> (23 - MANT) & 1u);
+        code = (bits >> (23 - MANT)) - ((uint32_t)(127 - BIAS) << MANT);
+        code = code < MAX ? code : MAX;
+    }
+    return sign | code;
+}
+
+SKR_DEVICE uint32_t quant2(int type, float lo, float hi)
+{
+    if (type == SKR_I8) { /* NaN converts to 0 */
+        int a, b;
+        asm("cvt.rni.s32.f32 %0, %1;" : "=r"(a) : "f"(lo));
+        asm("cvt.rni.s32.f32 %0, %1;" : "=r"(b) : "f"(hi));
+        a = min(max(a, -127), 127), b = min(max(b, -127), 127);
+        return (uint32_t)(a & 0xff) | (uint32_t)(b & 0xff) << 8;
+    }
+#if __CUDA_ARCH__ >= 890
+    uint16_t two;
+    if (type == SKR_E4M3)
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(hi), "f"(lo));
+    return two;
+#else
+    if (type == SKR_E4M3)
+        return fp8_by_hand<3, 7, 0x7e>(lo) | fp8_by_hand<3, 7, 0x7e>(hi) << 8;
+    return fp8_by_hand<2, 15, 0x7b>(lo) | fp8_by_hand<2, 15, 0x7b>(hi) << 8;
+#endif
+}
+
+/* Divides by a scale with IEEE rounding, three operations a value. A quotient by reciprocal, one residual, one correction is correctly
+ * rounded while nothing under- or overflows on the way; an exact power of two keeps the scale in the middle of the range. */
+struct skr_divider {
+    float shift, scale, inverse;
+};
+
+SKR_DEVICE skr_divider divide_by(float scale)
+{
+    skr_divider d;
+    float size = fabsf(scale);
+    d.shift = size < 0x1p-64f ? 0x1p64f : size > 0x1p64f ? 0x1p-64f : 1.0f;
+    d.scale = scale * d.shift;
+    d.inverse = __frcp_rn(d.scale);
+    return d;
+}
+
+SKR_DEVICE float divide(const skr_divider &d, float f)
+{
+    f *= d.shift;
+    float q = f * d.inverse;
+    float corrected = __fmaf_rn(__fmaf_rn(-q, d.scale, f), d.inverse, q);
+    return fabsf(q) < __uint_as_float(0x7f800000u) ? corrected : q; /* infinities have no residual */
+}
+
+/* The scale that brings amax to the type's largest value. */
+SKR_DEVICE float quant_scale(int type, float amax)
+{
+    return amax > 0.0f ? __fdiv_rn(amax, quant_largest(type)) : 1.0f;
+}
+
+/* |f| where it is finite, else 0: what counts for amax. */
+SKR_DEVICE float finite_size(float f)
+{
+    f = fabsf(f);
+    return f <= 3.402823466e38f ? f : 0.0f;
+}
+
+/* ---------------------------------------------------------------- asynchronous copies to shared memory */
+
+SKR_DEVICE uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+SKR_DEVICE void copy_async16(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+SKR_DEVICE void copy_async8(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+
+SKR_DEVICE void copy_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* All but the newest N groups of this thread have arrived. */
+template <int N> SKR_DEVICE void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Volatile, so that a value read here is never read again later, when the slot may hold the next row. */
+SKR_DEVICE uint4 shared_load16(uint32_t p)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(p) : "memory");
+    return v;
+}
+
+SKR_DEVICE uint2 shared_load8(uint32_t p)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(p) : "memory");
+    return v;
+}
+
+/* V elements of a run-time float type into a slot of V * element bytes, and out of it. */
+template <int V> SKR_DEVICE void any_copy_async(int type, uint32_t to, const void *from)
+{
+    if (type == SKR_F32) {
+#pragma unroll
+        for (int k = 0; k < V; k += 4)
+            copy_async16(to + 4 * k, (const char *)from + 4 * k);
+    } else if (V == 8) {
+        copy_async16(to, from);
+    } else {
+        copy_async8(to, from);
+    }
+}
+
+template <int V> SKR_DEVICE void any_shared_load(int type, uint32_t p, float *f)
+{
+    if (type == SKR_F32) {
+#pragma unroll
+        for (int k = 0; k < V; k += 4)
+            unpack<SKR_F32>(shared_load16(p + 4 * k), f + k);
+    } else if (V == 8) {
+        uint4 raw = shared_load16(p);
+        if (type == SKR_F16)
+            unpack<SKR_F16>(raw, f);
+        else
+            unpack<SKR_BF16>(raw, f);
+    } else {
+        uint2 raw = shared_load8(p);
+        if (type == SKR_F16)
+            unpack2<SKR_F16>(raw.x, f[0], f[1]), unpack2<SKR_F16>(raw.y, f[2], f[3]);
+        else
+            unpack2<SKR_BF16>(raw.x, f[0], f[1]), unpack2<SKR_BF16>(raw.y, f[2], f[3]);
+    }
+}
+
+/* ---------------------------------------------------------------- reductions */
+
+struct skr_sum {
+    SKR_DEVICE float join(float a, float b) { return a + b; }
+};
+struct skr_max {
+    SKR_DEVICE float join(float a, float b) { return fmaxf(a, b); }
+};
+
+/* Over aligned groups of LANES lanes; every lane gets the result. A butterfly: both partners add the same two numbers, so all lanes agree to the bit. */
+template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
+{
+#pragma unroll
+    for (int k = LANES / 2; k > 0; k /= 2)
+        f = Op::join(f, __shfl_xor_sync(0xffffffffu, f, k));
+    return f;
+}
+
+/* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
+template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
+{
+    static_assert(WARPS == 1 || WARPS % 4 == 0, "partials are read four at a time");
+    if (WARPS == 1)
+        return partial[0];
+    const float4 *four = (const float4 *)partial;
+    float4 a = four[0];
+#pragma unroll
+    for (int k = 1; k < WARPS / 4; k++) {
+        float4 b = four[k];
+        a.x = Op::join(a.x, b.x), a.y = Op::join(a.y, b.y), a.z = Op::join(a.z, b.z), a.w = Op::join(a.w, b.w);
+    }
+    return Op::join(Op::join(a.x, a.y), Op::join(a.z, a.w));
+}
+
+/* Over a block of WARPS warps; partial holds WARPS floats, 16-byte aligned. One barrier: the caller alternates between two areas, so that the
+ * next write cannot meet a late reader. */
+template <class Op, int WARPS> SKR_DEVICE float block_reduce(float f, float *partial)
+{
+    f = lanes_reduce<Op, 32>(f);
+    if (WARPS == 1)
+        return f;
+    if ((threadIdx.x & 31) == 0)
+        partial[threadIdx.x / 32] = f;
+    __syncthreads();
+    return gather<Op, WARPS>(partial);
+}
+
+/* ---------------------------------------------------------------- programmatic dependent launch */
+
+/* Nothing that an earlier kernel may write (data, parameters, workspace) is touched before this; every thread of every block passes it. */
+SKR_DEVICE void wait_for_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next kernel's blocks may be placed as room appears; its own wait still holds it until this grid has finished. */
+SKR_DEVICE void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* ---------------------------------------------------------------- rows */
+
+/* skr_row_offset for fewer than 2^31 rows: 32-bit division (a 64-bit one is some hundred instructions and as many registers). */
+SKR_DEVICE int64_t row_offset(const skr_row_space &space, const int64_t *stride, int row)
+{
+    if (space.n_dims == 1)
+        return row * stride[0];
+    uint32_t rest = (uint32_t)row;
+    int64_t offset = 0;
+#pragma unroll 1
+    for (int k = space.n_dims - 1; k > 0; k--) {
+        uint32_t next = rest / (uint32_t)space.dims[k];
+        offset += (int64_t)(rest - next * (uint32_t)space.dims[k]) * stride[k];
+        rest = next;
+    }
+    return offset + (int64_t)rest * stride[0];
+}
+
+template <class P> SKR_DEVICE P *row_at(const skr_row_space &space, const skr_rows &t, int row, int element_bytes)
+{
+    return (P *)((char *)t.data + row_offset(space, t.stride, row) * element_bytes);
+}
+
+SKR_DEVICE int param_row(int64_t heads, int row)
+{
+    return heads == 1 ? 0 : (int)((uint32_t)row % (uint32_t)heads);
+}
+
+/* ---------------------------------------------------------------- who owns a row
+ *
+ * A row kernel is written once over an owner: TPR lanes of a warp, a whole block, or (sm90.cuh) a cluster of blocks. An owner says which
+ * slice of the row this block holds and joins the partial sums; all its threads call reduce together. */
+
+template <int TPR, int THREADS> struct block_owner {
+    static constexpr int lanes = TPR, threads = THREADS, groups = THREADS / TPR, warps = THREADS / 32;
+    static_assert(TPR <= 32 || TPR == THREADS, "a row belongs to part of a warp or to the whole block");
+    struct shared {
+        float partial[2][2][warps < 4 ? 4 : warps];
+    };
+    shared &memory;
+    int turn;
+
+    __device__ __forceinline__ block_owner(shared &m) : memory(m), turn(0) {}
+    __device__ __forceinline__ void start() {}
+    __device__ __forceinline__ void ready() {}
+    __device__ __forceinline__ int index() const { return (int)blockIdx.x; }
+    __device__ __forceinline__ int count() const { return (int)gridDim.x; }
+    __device__ __forceinline__ int rank() const { return 0; }
+    __device__ __forceinline__ int size() const { return 1; }
+
+    template <class Op> __device__ __forceinline__ float reduce(float f)
+    {
+        if (TPR <= 32)
+            return lanes_reduce<Op, TPR <= 32 ? TPR : 32>(f);
+        turn ^= 1;
+        return block_reduce<Op, warps>(f, memory.partial[turn][0]);
+    }
+
+    /* Two sums in one exchange. */
+    __device__ __forceinline__ void sum2(float &a, float &b)
+    {
+        a = lanes_reduce<skr_sum, TPR <= 32 ? TPR : 32>(a);
+        b = lanes_reduce<skr_sum, TPR <= 32 ? TPR : 32>(b);
+        if (TPR <= 32)
+            return;
+        turn ^= 1;
+        if ((threadIdx.x & 31) == 0)
+            memory.partial[turn][0][threadIdx.x / 32] = a, memory.partial[turn][1][threadIdx.x / 32] = b;
+        __syncthreads();
+        a = gather<skr_sum, warps>(memory.partial[turn][0]);
+        b = gather<skr_sum, warps>(memory.partial[turn][1]);
+    }
+};
+
+#endif

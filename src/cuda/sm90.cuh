@@ -1,0 +1,159 @@
+/* sm90.cuh - what needs a Hopper GPU: clusters, distributed shared memory, transaction barriers.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Only files compiled for sm_90 alone include this. */
+#ifndef SKR_CUDA_SM90_CUH
+#define SKR_CUDA_SM90_CUH
+
+#include "device.cuh"
+
+SKR_DEVICE uint32_t cluster_rank()
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+SKR_DEVICE uint32_t cluster_size()
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
+    return r;
+}
+
+/* Split so that the wait can hide behind other work: nothing may be sent to a peer before the wait. */
+SKR_DEVICE void cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+SKR_DEVICE void cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* Address in the shared memory of another block of the cluster. */
+SKR_DEVICE uint32_t peer_address(uint32_t shared, uint32_t rank)
+{
+    uint32_t r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared), "r"(rank));
+    return r;
+}
+
+SKR_DEVICE void barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* Makes initialised barriers visible to the cluster; cluster_arrive() follows. */
+SKR_DEVICE void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+SKR_DEVICE void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+SKR_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Stores into a peer and counts the bytes on the peer's barrier. */
+SKR_DEVICE void send4(uint32_t peer, float f, uint32_t peer_barrier)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(peer), "r"(__float_as_uint(f)),
+                 "r"(peer_barrier)
+                 : "memory");
+}
+
+SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%0], {%1, %2}, [%3];" ::"r"(peer),
+                 "r"(__float_as_uint(f)), "r"(__float_as_uint(g)), "r"(peer_barrier)
+                 : "memory");
+}
+
+/* A row that belongs to a cluster of blocks (block_owner in device.cuh has the interface). Every warp sends its partial straight into every
+ * block of the cluster: lane p to block p, one instruction. A block's barrier counts the bytes that come in.
+ * Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i + 1, and a warp sends i + 1 only
+ * after it has read all of i. A block leaves when it has read its last partials, so nobody sends to a block that is gone. */
+template <int THREADS> struct cluster_owner {
+    static constexpr int lanes = THREADS, threads = THREADS, groups = 1, warps = THREADS / 32, most = 16;
+    struct shared {
+        float partial[2][2 * most * warps];
+        uint64_t barrier[2];
+    };
+    shared &memory;
+    uint32_t turn; /* bit 0: area; bit 1: parity */
+    uint32_t my_rank, my_size;
+
+    __device__ __forceinline__ cluster_owner(shared &m) : memory(m), turn(3), my_rank(cluster_rank()), my_size(cluster_size()) {}
+
+    __device__ __forceinline__ void start()
+    {
+        if (threadIdx.x == 0) {
+            barrier_init(shared_address(&memory.barrier[0]), 1);
+            barrier_init(shared_address(&memory.barrier[1]), 1);
+            barrier_init_done();
+        }
+        cluster_arrive();
+    }
+    /* Before the first reduction: the peers' barriers are there. */
+    __device__ __forceinline__ void ready() { cluster_wait(); }
+    __device__ __forceinline__ int index() const { return (int)(blockIdx.x / my_size); }
+    __device__ __forceinline__ int count() const { return (int)(gridDim.x / my_size); }
+    __device__ __forceinline__ int rank() const { return (int)my_rank; }
+    __device__ __forceinline__ int size() const { return (int)my_size; }
+
+    template <class Op> __device__ __forceinline__ float reduce(float f)
+    {
+        f = lanes_reduce<Op, 32>(f);
+        next(4);
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
+        if (lane < my_size)
+            send4(peer_address(shared_address(&memory.partial[area][my_rank * warps + warp]), lane), f,
+                  peer_address(shared_address(&memory.barrier[area]), lane));
+        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
+        f = lane < total ? memory.partial[area][lane] : 0.0f; /* 0 is neutral: sums, and maxima of sizes */
+        for (uint32_t k = lane + 32; k < total; k += 32)
+            f = Op::join(f, memory.partial[area][k]);
+        return lanes_reduce<Op, 32>(f);
+    }
+
+    __device__ __forceinline__ void sum2(float &a, float &b)
+    {
+        a = lanes_reduce<skr_sum, 32>(a), b = lanes_reduce<skr_sum, 32>(b);
+        next(8);
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
+        if (lane < my_size)
+            send8(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp)]), lane), a, b,
+                  peer_address(shared_address(&memory.barrier[area]), lane));
+        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
+        const float2 *pair = (const float2 *)memory.partial[area];
+        float2 s = lane < total ? pair[lane] : make_float2(0.0f, 0.0f);
+        for (uint32_t k = lane + 32; k < total; k += 32)
+            s.x += pair[k].x, s.y += pair[k].y;
+        a = lanes_reduce<skr_sum, 32>(s.x), b = lanes_reduce<skr_sum, 32>(s.y);
+    }
+
+  private:
+    /* The next exchange: area and parity go 0/0, 1/0, 0/1, 1/1, 0/0 ... */
+    __device__ __forceinline__ void next(uint32_t bytes)
+    {
+        turn = (turn + 1) & 3;
+        if (threadIdx.x == 0)
+            barrier_expect(shared_address(&memory.barrier[turn & 1]), bytes * my_size * warps);
+    }
+};
+
+#endif

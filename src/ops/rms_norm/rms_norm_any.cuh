@@ -1,0 +1,315 @@
+/* rms_norm_any.cuh - rms_norm forward and backward for what the row kernels do not take: any width, any alignment, any mix of types, any number of rows.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows are walked in chunks of 128 columns, a chunk per warp, as often as the arithmetic needs (the second read mostly hits L2). A column belongs to
+ * the same thread in every pass, so what a pass wrote can be read back, and exact aliases are safe. V is 4 where every tensor allows accesses of
+ * four elements, else 1. TPR threads share a row: a warp, or the whole block. */
+#ifndef SKR_RMS_NORM_ANY_CUH
+#define SKR_RMS_NORM_ANY_CUH
+
+#include "rms_norm_rows.cuh"
+
+enum { SKR_CHUNK = 128 };
+
+/* The columns of this lane in one chunk, and access to them. */
+template <int V> struct chunk {
+    int64_t base, n;
+
+    __device__ __forceinline__ chunk(int64_t index, int64_t columns) : base(index * SKR_CHUNK + (threadIdx.x & 31) * V), n(columns) {}
+    __device__ __forceinline__ int64_t column(int j) const { return base + (V == 4 ? j : 32 * j); }
+    __device__ __forceinline__ bool in(int j) const { return column(j) < n; }
+
+    /* Zeros beyond the row. */
+    __device__ __forceinline__ void load(int type, const void *row, float *f) const
+    {
+        const char *p = (const char *)row;
+        int bytes = skr_type_bytes(type);
+        if (V == 4) {
+            f[0] = f[1] = f[2] = f[3] = 0.0f;
+            if (in(3))
+                any_load<4>(type, p + base * bytes, f);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                f[j] = in(j) ? any_load1(type, p + column(j) * bytes) : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ void store(int type, void *row, const float *f) const
+    {
+        char *p = (char *)row;
+        int bytes = skr_type_bytes(type);
+        if (V == 4) {
+            if (in(3))
+                any_store<4>(type, p + base * bytes, f);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (in(j))
+                    any_store1(type, p + column(j) * bytes, f[j]);
+        }
+    }
+
+    __device__ __forceinline__ void store_quant(int type, void *row, const skr_divider &by, const float *f) const
+    {
+        uint32_t a = quant2(type, divide(by, f[0]), divide(by, f[1])), b = quant2(type, divide(by, f[2]), divide(by, f[3]));
+        uint8_t *p = (uint8_t *)row;
+        if (V == 4) {
+            if (in(3))
+                *(uint32_t *)(p + base) = a | b << 16;
+        } else {
+            uint32_t word = a | b << 16;
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                if (in(j))
+                    p[column(j)] = (uint8_t)(word >> 8 * j);
+        }
+    }
+
+    __device__ __forceinline__ float amax(const float *f) const
+    {
+        float most = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            most = fmaxf(most, in(j) ? finite_size(f[j]) : 0.0f);
+        return most;
+    }
+};
+
+/* The start of row `row` of a tensor, NULL where it is absent. */
+SKR_DEVICE char *any_row(const skr_row_space &space, const skr_rows &t, int64_t row)
+{
+    return t.data ? (char *)t.data + skr_row_offset(&space, t.stride, row) * skr_type_bytes(t.type) : nullptr;
+}
+
+SKR_DEVICE const char *any_param(const skr_param &p, int64_t head)
+{
+    return p.data ? (const char *)p.data + head * p.stride * skr_type_bytes(p.type) : nullptr;
+}
+
+/* ---------------------------------------------------------------- forward */
+
+template <int TPR, int THREADS, int V> struct rms_norm_any {
+    using Owner = block_owner<TPR, THREADS>;
+    static constexpr int WARPS = TPR / 32;
+
+    const skr_rms_norm_job &job;
+    Owner owner;
+    int warp;
+    const char *x, *residual, *weight, *bias;
+    char *y, *residual_out, *y_quant;
+
+    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    {
+        __shared__ __align__(16) typename Owner::shared memory;
+        wait_for_previous();
+        let_next_start();
+        rms_norm_any k(job, memory);
+        for (int64_t first = (int64_t)blockIdx.x * Owner::groups; first < job.rows.m; first += (int64_t)gridDim.x * Owner::groups)
+            k.row(first + threadIdx.x / TPR);
+    }
+
+    __device__ __forceinline__ rms_norm_any(const skr_rms_norm_job &j, typename Owner::shared &m) : job(j), owner(m)
+    {
+        warp = threadIdx.x % TPR / 32;
+    }
+
+    /* s of a chunk: on the first pass as it comes, later from residual_out where that holds the rounded one. */
+    __device__ __forceinline__ void get_s(const chunk<V> &c, bool again, float *s) const
+    {
+        if (again && residual_out) {
+            c.load(job.residual_out.type, residual_out, s);
+            return;
+        }
+        c.load(job.x.type, x, s);
+        if (residual) {
+            float f[4];
+            c.load(job.residual.type, residual, f);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                s[j] += f[j];
+        }
+    }
+
+    __device__ __forceinline__ void get_y(const chunk<V> &c, float rstd, float *f) const
+    {
+        float w[4];
+        get_s(c, true, f);
+        if (weight)
+            c.load(job.weight.type, weight, w);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float h = f[j] * rstd;
+            if (job.round_before_weight)
+                h = any_rounded(job.x.type, h);
+            f[j] = h * ((weight ? w[j] : 1.0f) + job.weight_offset);
+        }
+        if (bias) {
+            c.load(job.bias.type, bias, w);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                f[j] += w[j];
+        }
+    }
+
+    __device__ __forceinline__ void row(int64_t row)
+    {
+        bool in = row < job.rows.m;
+        int64_t n = in ? job.n : 0, chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK; /* a row past the end still joins the reductions */
+        int64_t at = in ? row : 0, head = at % job.heads;
+        x = any_row(job.rows, job.x, at), residual = any_row(job.rows, job.residual, at), y = any_row(job.rows, job.y, at);
+        residual_out = any_row(job.rows, job.residual_out, at), y_quant = any_row(job.rows, job.y_quant, at);
+        weight = any_param(job.weight, head), bias = any_param(job.bias, head);
+        bool leader = in && threadIdx.x % TPR == 0;
+
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (int64_t k = warp; k < chunks; k += WARPS) {
+            chunk<V> c(k, n);
+            float s[4];
+            get_s(c, false, s);
+            if (residual_out) {
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    s[j] = any_rounded(job.residual_out.type, s[j]);
+                c.store(job.residual_out.type, residual_out, s);
+            }
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                part[j] = __fmaf_rn(s[j], s[j], part[j]);
+        }
+        float rstd = rstd_of(owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3])), job.n, job.eps);
+        if (job.rstd.data && leader)
+            *(float *)any_row(job.rows, job.rstd, at) = rstd;
+
+        float amax = 0.0f;
+        char *scales = job.quant > SKR_QUANT_TENSOR ? any_row(job.rows, job.scale, at) : nullptr;
+        skr_divider by = divide_by(job.quant == SKR_QUANT_TENSOR ? *(const float *)job.scale.data : 1.0f);
+        for (int64_t k = warp; k < chunks; k += WARPS) {
+            chunk<V> c(k, n);
+            float f[4];
+            get_y(c, rstd, f);
+            if (y) {
+                c.store(job.y.type, y, f);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    f[j] = any_rounded(job.y.type, f[j]);
+            }
+            if (job.quant == SKR_QUANT_BLOCK) {
+                float scale = quant_scale(job.y_quant.type, lanes_reduce<skr_max, 32>(c.amax(f)));
+                if ((threadIdx.x & 31) == 0)
+                    ((float *)scales)[k * job.scale.col_stride] = scale;
+                by = divide_by(scale);
+            }
+            if (job.quant == SKR_QUANT_ROW)
+                amax = fmaxf(amax, c.amax(f));
+            else if (job.quant)
+                c.store_quant(job.y_quant.type, y_quant, by, f);
+        }
+        if (job.quant != SKR_QUANT_ROW)
+            return;
+        float scale = quant_scale(job.y_quant.type, owner.template reduce<skr_max>(amax));
+        if (leader)
+            *(float *)scales = scale;
+        by = divide_by(scale);
+        for (int64_t k = warp; k < chunks; k += WARPS) {
+            chunk<V> c(k, n);
+            float f[4];
+            if (y) /* the rounded y is what is quantised, and x may be gone: y may be x */
+                c.load(job.y.type, y, f);
+            else
+                get_y(c, rstd, f);
+            c.store_quant(job.y_quant.type, y_quant, by, f);
+        }
+    }
+};
+
+/* ---------------------------------------------------------------- backward
+ *
+ * Each owner is one part; its partial sums live in its row of the workspace. */
+
+template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
+    using Owner = block_owner<TPR, THREADS>;
+    static constexpr int WARPS = TPR / 32;
+
+    SKR_DEVICE void run(const skr_rms_norm_backward_job &job)
+    {
+        __shared__ __align__(16) typename Owner::shared memory;
+        wait_for_previous();
+        let_next_start();
+        Owner owner(memory);
+        int64_t part = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / TPR;
+        if (part >= job.n_parts) /* whole warps, or none: nobody waits for them */
+            return;
+        int64_t head = part % job.heads, sub = part / job.heads, subs = job.n_parts / job.heads, rows = job.rows.m / job.heads;
+        int64_t n = job.n, chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK;
+        int warp = threadIdx.x % TPR / 32;
+        const char *weight = any_param(job.weight, head);
+        float *dw = job.dweight.data ? (float *)job.head.workspace + part * n : nullptr;
+        float *db = job.dbias.data ? (float *)job.head.workspace + (dw ? job.n_parts * n : 0) + part * n : nullptr;
+
+        for (int64_t k = sub; k < rows; k += subs) {
+            int64_t row = k * job.heads + head;
+            const char *x = any_row(job.rows, job.x, row), *dy = any_row(job.rows, job.dy, row), *dres = any_row(job.rows, job.dres, row);
+            char *dx = any_row(job.rows, job.dx, row);
+            float dot[4] = {0.0f, 0.0f, 0.0f, 0.0f}, square[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            for (int64_t i = warp; i < chunks; i += WARPS) {
+                chunk<V> c(i, n);
+                float fx[4], fdy[4], fw[4];
+                c.load(job.x.type, x, fx), c.load(job.dy.type, dy, fdy);
+                if (weight)
+                    c.load(job.weight.type, weight, fw);
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    dot[j] = __fmaf_rn(fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset), fx[j], dot[j]);
+                    square[j] = __fmaf_rn(fx[j], fx[j], square[j]);
+                }
+            }
+            float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]), sum_square = (square[0] + square[1]) + (square[2] + square[3]);
+            owner.sum2(sum, sum_square);
+            float rstd = job.rstd.data ? *(const float *)any_row(job.rows, job.rstd, row) : rstd_of(sum_square, n, job.eps);
+            float mean = __fdiv_rn(sum, (float)n) * rstd;
+            for (int64_t i = warp; i < chunks; i += WARPS) {
+                chunk<V> c(i, n);
+                float fx[4], fdy[4], f[4];
+                c.load(job.x.type, x, fx), c.load(job.dy.type, dy, fdy);
+                if (dx) {
+                    float fw[4];
+                    if (weight)
+                        c.load(job.weight.type, weight, fw);
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        fw[j] = rstd * __fmaf_rn(-(fx[j] * rstd), mean, fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset));
+                    if (dres) {
+                        c.load(job.dres.type, dres, f);
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            fw[j] += f[j];
+                    }
+                    c.store(job.dx.type, dx, fw);
+                }
+                if (dw) {
+                    if (k != sub)
+                        c.load(SKR_F32, dw, f);
+#pragma unroll
+                    for (int j = 0; j < 4; j++) {
+                        float h = fx[j] * rstd;
+                        if (job.round_before_weight)
+                            h = any_rounded(job.x.type, h);
+                        f[j] = __fmaf_rn(fdy[j], h, k != sub ? f[j] : 0.0f);
+                    }
+                    c.store(SKR_F32, dw, f);
+                }
+                if (db) {
+                    if (k != sub)
+                        c.load(SKR_F32, db, f);
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        f[j] = fdy[j] + (k != sub ? f[j] : 0.0f);
+                    c.store(SKR_F32, db, f);
+                }
+            }
+        }
+    }
+};
+
+#endif

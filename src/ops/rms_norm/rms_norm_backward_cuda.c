@@ -1,0 +1,179 @@
+/* rms_norm_backward_cuda.c - the CUDA half of rms_norm_backward's plan: which kernel, how many parts.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * One kernel computes dx and one partial row of dweight (and dbias) for each part, a second one adds the parts in order. The number of parts is
+ * a function of types, width, heads and rows, never of the GPU: the same bits everywhere. */
+#include "rms_norm_cuda.h"
+
+SKR_FATBIN(rms_norm_backward_sm80)
+SKR_FATBIN(rms_norm_backward_sm90)
+
+#define TYPE_f32 SKR_F32
+#define TYPE_f16 SKR_F16
+#define TYPE_bf16 SKR_BF16
+
+static const skr_norm_shape block_shape[] = {
+#define SKR_BACKWARD(type, lanes, threads, vpt, stages, parts)                                                         \
+    {TYPE_##type, lanes, threads, vpt, 1, stages, parts, #type " " #lanes "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel block_kernel[] = {
+#define SKR_BACKWARD(type, lanes, threads, vpt, stages, parts)                                                         \
+    SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED, 1),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape wide_shape[] = {
+#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, parts)                                                        \
+    {TYPE_##type, threads, threads, vpt, 1, stages, parts, #type " cluster" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel wide_kernel[] = {
+#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, parts)                                                        \
+    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_" #type "_cluster" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel any_kernel[2][2] = {
+    {SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_any_warp1", 0, 1),
+     SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_any_warp4", 0, 1)},
+    {SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_any_block1", 0, 1),
+     SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_any_block4", 0, 1)},
+};
+static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any block1", "any block4"}};
+static skr_cuda_kernel add_kernel[2] = {SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_add_parts1", 0, 1),
+                                        SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_add_parts4", 0, 1)};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+/* MIN_ROWS: rows of a part, so that its partial row costs little beside them. ANY_PARTS: parts of the kernels that take anything, enough to fill
+ * a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES. */
+enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20 };
+
+static bool aligned(const skr_rms_norm_backward_job *job, int vec)
+{
+    const skr_row_space *s = &job->rows;
+    return job->n % vec == 0 && skr_norm_rows_aligned(s, &job->dy, vec) && skr_norm_rows_aligned(s, &job->x, vec) &&
+           skr_norm_rows_aligned(s, &job->dres, vec) && skr_norm_rows_aligned(s, &job->dx, vec) &&
+           skr_norm_param_aligned(job->heads, &job->weight, vec);
+}
+
+static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_norm_shape *s, int vec)
+{
+    int64_t dres = job->dres.data ? vec * skr_type_bytes(job->dres.type) : 0;
+    int64_t weight = s->vpt * vec > 16 ? 4 * s->vpt * vec : 0;
+    return s->threads * (s->stages * (2 * 16 * s->vpt + 4) + weight + (s->stages + 1) * s->vpt * dres);
+}
+
+/* Parts: `most` of them, as many for every head, none with fewer than MIN_ROWS turns of `groups` rows unless there is only one. */
+static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t groups)
+{
+    int64_t rows = job->rows.m / job->heads, parts = most / job->heads, useful = rows / (MIN_ROWS * groups);
+    parts = parts < useful ? parts : useful;
+    parts = parts > 1 ? parts : 1;
+    job->n_parts = parts * job->heads;
+    job->rows_per_part = skr_norm_divide_up(rows, parts);
+}
+
+static bool plan_block(skr_rms_norm_backward_job *job, int vec, skr_plan *plan)
+{
+    for (int i = 0; i < COUNT(block_shape); i++) {
+        const skr_norm_shape *s = &block_shape[i];
+        int64_t shared = shared_bytes(job, s, vec);
+        if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > SKR_NORM_SHARED)
+            continue;
+        set_parts(job, s->walk, s->threads / s->lanes);
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &block_kernel[i];
+        step->grid = (uint32_t)job->n_parts;
+        step->block = (uint32_t)s->threads;
+        step->shared_bytes = (uint32_t)shared;
+        step->overlap = true;
+        plan->variant = s->variant;
+        return true;
+    }
+    return false;
+}
+
+static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *target, int vec, skr_plan *plan)
+{
+    if (target->sm != 90) {
+        skr_why(plan, "cluster kernels: need compute capability 9.0, this is %d.%d", target->sm / 10, target->sm % 10);
+        return false;
+    }
+    for (int i = 0; i < COUNT(wide_shape); i++) {
+        const skr_norm_shape *s = &wide_shape[i];
+        int64_t shared = shared_bytes(job, s, vec);
+        int cluster = skr_norm_cluster(job->n, s, vec);
+        if (s->type != job->x.type || !cluster || shared > SKR_NORM_SHARED)
+            continue;
+        set_parts(job, s->walk / cluster, 1);
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &wide_kernel[i];
+        step->grid = (uint32_t)(job->n_parts * cluster);
+        step->block = (uint32_t)s->threads;
+        step->cluster = (uint32_t)cluster;
+        step->shared_bytes = (uint32_t)shared;
+        step->overlap = true;
+        plan->variant = s->variant;
+        return true;
+    }
+    skr_why(plan, "cluster kernels: %lld columns do not fit", (long long)job->n);
+    return false;
+}
+
+static void plan_any(skr_rms_norm_backward_job *job, skr_plan *plan)
+{
+    int block = job->n > 2048, four = aligned(job, 4);
+    int64_t most = ANY_BYTES / 4 / job->n;
+    set_parts(job, most > ANY_PARTS ? ANY_PARTS : most, 1);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &any_kernel[block][four];
+    step->grid = (uint32_t)(block ? job->n_parts : skr_norm_divide_up(job->n_parts, 4));
+    step->block = block ? 512 : 128;
+    step->overlap = true;
+    plan->variant = any_variant[block][four];
+}
+
+/* Without rows the sums are empty: no parts, and the second kernel writes zeros. */
+static void plan_sums(const skr_rms_norm_backward_job *job, skr_plan *plan)
+{
+    int64_t width = job->heads * job->n, parts = job->n_parts / job->heads, warps = skr_norm_divide_up(parts, 4);
+    int four = job->n % 4 == 0 && width >= 16384;
+    int64_t sums = (job->dweight.data != NULL) + (job->dbias.data != NULL);
+    plan->workspace_bytes = (size_t)(job->n_parts * job->n * sums) * sizeof(float);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &add_kernel[four];
+    step->grid = (uint32_t)skr_norm_divide_up(width, four ? 128 : 32);
+    step->block = (uint32_t)(32 * (warps < 1 ? 1 : warps > 32 ? 32 : warps));
+    step->overlap = true;
+}
+
+saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target, skr_plan *plan);
+
+saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target, skr_plan *plan)
+{
+    int vec = 16 / skr_type_bytes(job->x.type);
+    /* One block a part, and parts are numbered in 31 bits. */
+    if (job->heads > INT32_MAX / SKR_NORM_CLUSTER || job->heads > (INT64_MAX >> 8) / (job->n + 1))
+        return skr_fail(call, SAKER_OVERFLOW, "%lld heads of %lld columns do not fit one launch", (long long)job->heads, (long long)job->n);
+    job->n_parts = job->rows_per_part = 0;
+    if (job->rows.m == 0) {
+        plan->variant = "empty sums";
+    } else {
+        bool done = false;
+        if (job->rows.m > SKR_NORM_ROWS)
+            skr_why(plan, "row kernels: %lld rows, they count in 32 bits", (long long)job->rows.m);
+        else if (!aligned(job, vec))
+            skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
+        else if (job->dy.type != job->x.type)
+            skr_why(plan, "row kernels: dy and x differ in type");
+        else if (job->dbias.data)
+            skr_why(plan, "row kernels: they have no dbias");
+        else
+            done = plan_block(job, vec, plan) || plan_cluster(job, target, vec, plan);
+        if (!done)
+            plan_any(job, plan);
+    }
+    if (job->dweight.data || job->dbias.data)
+        plan_sums(job, plan);
+    return SAKER_OK;
+}

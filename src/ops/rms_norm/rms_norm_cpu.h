@@ -1,0 +1,81 @@
+/* rms_norm_cpu.h - what the forward and the backward row kernels share.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows are worked on in chunks: the two sweeps of neighbouring rows can then take turns, and the f32 sums of the chunks are added in f64,
+ * so that rows of any width keep full accuracy. Everything here is a constant of the op: a row's bits depend on its contents and width alone. */
+#ifndef SKR_RMS_NORM_CPU_H
+#define SKR_RMS_NORM_CPU_H
+
+#include "../../cpu/simd/simd.h"
+#include "rms_norm.h"
+
+enum { CHUNK = 1024 };
+
+static inline int64_t chunk_len(int64_t n, int64_t i)
+{
+    return n - i < CHUNK ? n - i : CHUNK;
+}
+
+static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_t row)
+{
+    return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
+}
+
+static inline const float *param_row(const skr_job_head *head, const skr_param *p, int64_t at, int64_t stride, int64_t h)
+{
+    const char *base = at < 0 ? p->data : (const char *)head->workspace + at;
+    return (const float *)base + h * stride;
+}
+
+/* y = x + offset in f32, elements of any float type. */
+SKR_FN void widen_body(int type, const void *x, float offset, float *y, int64_t n)
+{
+    vf add = v_set1(offset);
+    int64_t i = 0;
+    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
+        vf2 a = v_load2(type, x, i);
+        a.lo = v_add(a.lo, add);
+        a.hi = v_add(a.hi, add);
+        v_store2(SKR_F32, y, i, a);
+    }
+    if (i < n) {
+        vf2 a = v_load2_n(type, x, i, (int)(n - i));
+        a.lo = v_add(a.lo, add);
+        a.hi = v_add(a.hi, add);
+        v_store2_n(SKR_F32, y, i, a, (int)(n - i));
+    }
+}
+
+static void widen(int type, const void *x, float offset, float *y, int64_t n)
+{
+    if (type == SKR_F32)
+        widen_body(SKR_F32, x, offset, y, n);
+    else if (type == SKR_F16)
+        widen_body(SKR_F16, x, offset, y, n);
+    else
+        widen_body(SKR_BF16, x, offset, y, n);
+}
+
+/* One piece of one head's row of a parameter's f32 copy. An absent weight is 1. */
+static void copy_param(const skr_job_head *head, const skr_param *p, float offset, int64_t at, int64_t stride, int64_t h,
+                       int64_t begin, int64_t end)
+{
+    if (at < 0 || (h > 0 && stride == 0))
+        return;
+    float *to = (float *)((char *)head->workspace + at) + h * stride;
+    if (p->data) {
+        const char *from = (const char *)p->data + (h * p->stride + begin) * skr_type_bytes(p->type);
+        widen(p->type, from, offset, to + begin, end - begin);
+    } else {
+        for (int64_t i = begin; i < end; i++)
+            to[i] = 1.0f + offset;
+    }
+}
+
+/* 1 / sqrt(mean + eps), rounded once. */
+static inline float rstd_of(double sum, int64_t n, float eps)
+{
+    return (float)(1.0 / skr_sqrt(sum / (double)n + (double)eps));
+}
+
+#endif

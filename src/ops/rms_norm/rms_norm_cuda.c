@@ -1,0 +1,172 @@
+/* rms_norm_cuda.c - the CUDA half of rms_norm's plan: which kernel, how many blocks.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Three families (docs/notes/rms_norm_cuda.md): plain and full row kernels, which read once with 16-byte accesses and are picked by type and width
+ * from rms_norm_kernels.def; and the kernels that take anything. Nothing here looks at the number of rows to choose a kernel: a row's bits
+ * do not depend on its neighbours. The number of blocks may: it changes no bit. */
+#include "rms_norm_cuda.h"
+
+SKR_FATBIN(rms_norm_sm80)
+SKR_FATBIN(rms_norm_full_sm80)
+SKR_FATBIN(rms_norm_sm90)
+
+#define TYPE_f32 SKR_F32
+#define TYPE_f16 SKR_F16
+#define TYPE_bf16 SKR_BF16
+
+static const skr_norm_shape plain_shape[] = {
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, walk)                                          \
+    {TYPE_##type, lanes, threads, vpt, rows, stages, walk, "plain " #type " " #lanes "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel plain_kernel[] = {
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, walk)                                          \
+    SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_plain_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED * (stages > 0), 1),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape plain_wide_shape[] = {
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, walk)                                                            \
+    {TYPE_##type, threads, threads, vpt, 1, stages, walk, "plain " #type " cluster" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel plain_wide_kernel[] = {
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, walk)                                                            \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_cluster" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape full_shape[] = {
+#define SKR_FULL(type, lanes, threads, vpt, stages, walk)                                                              \
+    {TYPE_##type, lanes, threads, vpt, 1, stages, walk, "full " #type " " #lanes "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel full_kernel[] = {
+#define SKR_FULL(type, lanes, threads, vpt, stages, walk)                                                              \
+    SKR_KERNEL(rms_norm_full_sm80, "skr_rms_norm_full_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED * (stages > 0), 1),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape full_wide_shape[] = {
+#define SKR_FULL_CLUSTER(type, threads, vpt, stages, walk)                                                             \
+    {TYPE_##type, threads, threads, vpt, 1, stages, walk, "full " #type " cluster" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel full_wide_kernel[] = {
+#define SKR_FULL_CLUSTER(type, threads, vpt, stages, walk)                                                             \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_full_" #type "_cluster" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel any_kernel[2][2] = {
+    {SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_warp1", 0, 1), SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_warp4", 0, 1)},
+    {SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_block1", 0, 1), SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_block4", 0, 1)},
+};
+static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any block1", "any block4"}};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+static bool aligned(const skr_rms_norm_job *job, int vec)
+{
+    const skr_row_space *s = &job->rows;
+    return job->n % vec == 0 && skr_norm_rows_aligned(s, &job->x, vec) && skr_norm_rows_aligned(s, &job->residual, vec) &&
+           skr_norm_rows_aligned(s, &job->y, vec) && skr_norm_rows_aligned(s, &job->residual_out, vec) &&
+           skr_norm_rows_aligned(s, &job->y_quant, vec) && skr_norm_param_aligned(job->heads, &job->weight, vec) &&
+           skr_norm_param_aligned(job->heads, &job->bias, vec);
+}
+
+static bool is_plain(const skr_rms_norm_job *job)
+{
+    return job->y.data && job->y.type == job->x.type && !job->residual.data && !job->residual_out.data && !job->bias.data &&
+           !job->y_quant.data && !(job->round_before_weight && job->x.type != SKR_F32);
+}
+
+static int64_t shared_bytes(const skr_rms_norm_job *job, const skr_norm_shape *s, int vec)
+{
+    int64_t residual = job->residual.data ? vec * skr_type_bytes(job->residual.type) : 0;
+    return (int64_t)s->stages * s->vpt * s->threads * (16 + residual);
+}
+
+/* Rows that fit a block. */
+static bool plan_block(const skr_rms_norm_job *job, const skr_target *target, const skr_norm_shape *shapes, skr_cuda_kernel *kernels,
+                       int count, int vec, skr_plan *plan)
+{
+    for (int i = 0; i < count; i++) {
+        const skr_norm_shape *s = &shapes[i];
+        int64_t shared = shared_bytes(job, s, vec);
+        if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > target->shared_bytes)
+            continue;
+        int64_t tiles = skr_norm_divide_up(job->rows.m, s->threads / s->lanes * s->rows), most = (int64_t)s->walk * target->n_sms;
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &kernels[i];
+        step->grid = (uint32_t)(s->walk && tiles > most ? most : tiles);
+        step->block = (uint32_t)s->threads;
+        step->shared_bytes = (uint32_t)shared;
+        step->overlap = true;
+        plan->variant = s->variant;
+        return true;
+    }
+    return false;
+}
+
+/* Rows that fit a cluster. */
+static bool plan_cluster(const skr_rms_norm_job *job, const skr_target *target, const skr_norm_shape *shapes,
+                         skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
+{
+    if (target->sm != 90) {
+        skr_why(plan, "cluster kernels: need compute capability 9.0, this is %d.%d", target->sm / 10, target->sm % 10);
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        const skr_norm_shape *s = &shapes[i];
+        int64_t shared = shared_bytes(job, s, vec);
+        int cluster = skr_norm_cluster(job->n, s, vec);
+        if (s->type != job->x.type || !cluster || shared > SKR_NORM_SHARED)
+            continue;
+        int64_t rows = job->rows.m, most = (int64_t)s->walk * target->n_sms / cluster;
+        if (s->walk && rows > most)
+            rows = most > 0 ? most : 1;
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &kernels[i];
+        step->grid = (uint32_t)(rows * cluster);
+        step->block = (uint32_t)s->threads;
+        step->cluster = (uint32_t)cluster;
+        step->shared_bytes = (uint32_t)shared;
+        step->overlap = true;
+        plan->variant = s->variant;
+        return true;
+    }
+    skr_why(plan, "cluster kernels: %lld columns do not fit", (long long)job->n);
+    return false;
+}
+
+static void plan_any(const skr_rms_norm_job *job, skr_plan *plan)
+{
+    int block = job->n > 2048, four = aligned(job, 4);
+    int64_t tiles = skr_norm_divide_up(job->rows.m, block ? 1 : 4);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &any_kernel[block][four];
+    step->grid = (uint32_t)(tiles < SKR_NORM_GRID ? tiles : SKR_NORM_GRID);
+    step->block = block ? 512 : 128;
+    step->overlap = true;
+    plan->variant = any_variant[block][four];
+}
+
+saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const skr_target *target, skr_plan *plan);
+
+saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const skr_target *target, skr_plan *plan)
+{
+    (void)call;
+    int vec = 16 / skr_type_bytes(job->x.type);
+    if (job->rows.m > SKR_NORM_ROWS) {
+        skr_why(plan, "row kernels: %lld rows, they count in 32 bits", (long long)job->rows.m);
+    } else if (!aligned(job, vec)) {
+        skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
+    } else if (is_plain(job)) {
+        if (plan_block(job, target, plain_shape, plain_kernel, COUNT(plain_shape), vec, plan) ||
+            plan_cluster(job, target, plain_wide_shape, plain_wide_kernel, COUNT(plain_wide_shape), vec, plan))
+            return SAKER_OK;
+    } else {
+        if (plan_block(job, target, full_shape, full_kernel, COUNT(full_shape), vec, plan) ||
+            plan_cluster(job, target, full_wide_shape, full_wide_kernel, COUNT(full_wide_shape), vec, plan))
+            return SAKER_OK;
+    }
+    plan_any(job, plan);
+    return SAKER_OK;
+}

@@ -1,0 +1,143 @@
+/* stream_test.c - oracle and cases of the bandwidth probe. Everything is exact.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Values travel as double, so 8-byte elements hold at most 52 bits here; byte tensors cover the rest. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../../tests/suite.h"
+
+enum { MAX_CASES = 256, FILL = 0x5a };
+
+static const char *const inputs[] = {"x0", "x1", "x2", "x3"};
+static const char *const outputs[] = {"y0", "y1"};
+static suite_case *cases;
+static int n_cases;
+
+/* ---------------------------------------------------------------- oracle */
+
+static bool is(const suite_case *c, int i, char first)
+{
+    return c->tensor[i].field[0] == first;
+}
+
+static void oracle(const suite_case *c, double *const *value, double *const *bound)
+{
+    int64_t checksum = 0;
+    for (int i = 0; i < c->n_tensors; i++)
+        for (int64_t k = 0; is(c, i, 'x') && c->tensor[i].type == SAKER_I64 && k < suite_elements(&c->tensor[i]); k++)
+            checksum ^= (int64_t)value[i][k];
+    for (int o = 0; o < c->n_tensors; o++) {
+        if (is(c, o, 'x'))
+            continue;
+        for (int64_t k = 0; k < suite_elements(&c->tensor[o]); k++) {
+            bool any = false;
+            int64_t all = 0;
+            for (int i = 0; i < c->n_tensors; i++)
+                if (is(c, i, 'x')) {
+                    all ^= is(c, o, 'y') ? (int64_t)value[i][k] : 0;
+                    any = true;
+                }
+            value[o][k] = is(c, o, 'c') ? (double)checksum : any ? (double)all : FILL;
+            bound[o][k] = 0;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- cases */
+
+static void add(int reads, int writes, bool checksum, saker_type type, int64_t bytes, int use, const char *name)
+{
+    suite_case *c = &cases[n_cases];
+    int64_t elements = bytes / suite_type_bytes(type);
+    if (n_cases == MAX_CASES)
+        abort();
+    *c = (suite_case){.use = use, .reads = reads, .writes = writes};
+    saker_stream_args a = {.struct_size = sizeof a};
+    memcpy(c->args, &a, sizeof a);
+    for (int i = 0; i < reads + writes; i++) {
+        suite_tensor *t = &c->tensor[c->n_tensors++];
+        *t = (suite_tensor){.field = i < reads ? inputs[i] : outputs[i - reads],
+                            .role = i < reads ? SUITE_IN : SUITE_OUT,
+                            .type = type,
+                            .fill = SUITE_BITS,
+                            .align = 8,
+                            .ndim = 1,
+                            .shape = {elements}};
+        if (i % 2 && elements % 4 == 0) { /* the shape does not matter, only the bytes do */
+            t->ndim = 2;
+            t->shape[0] = 4;
+            t->shape[1] = elements / 4;
+        }
+    }
+    if (checksum)
+        c->tensor[c->n_tensors++] = (suite_tensor){
+            .field = "checksum", .role = SUITE_OUT, .type = SAKER_I64, .ndim = 1, .shape = {1}, .align = 8};
+    c->bytes = (double)bytes * (reads + writes);
+    saker_dtype d = {(uint8_t)type, (uint8_t)((int)type >> 8), 1};
+    if (name)
+        snprintf(c->name, sizeof c->name, "%s", name);
+    else
+        snprintf(c->name, sizeof c->name, "%s %lld bytes, %d read, %d written%s", saker_type_name(d), (long long)bytes,
+                 reads, writes, checksum ? ", checksum" : "");
+    n_cases++;
+}
+
+static const struct {
+    const char *name;
+    int reads, writes;
+    bool checksum;
+} probes[] = {{"copy", 1, 1, false},        {"read", 1, 0, true},           {"write", 0, 1, false},
+              {"2 read 1 written", 2, 1, false}, {"2 read 2 written", 2, 2, false}, {"3 read 1 written", 3, 1, false}};
+
+static void build(void)
+{
+    static const int64_t sizes[] = {0, 8, 16, 24, 56, 64, 72, 1000, 4096, 65544, 1048584, 5000000};
+    cases = calloc(MAX_CASES, sizeof *cases);
+    if (!cases)
+        abort();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        add(1, 1, false, SAKER_U8, sizes[s], SUITE_CHECK, NULL);
+        add(0, 1, false, SAKER_U8, sizes[s], SUITE_CHECK, NULL);
+        add(1, 0, true, SAKER_I64, sizes[s], SUITE_CHECK, NULL);
+        add(2, 1, true, SAKER_I64, sizes[s], SUITE_CHECK, NULL);
+    }
+    for (int reads = 0; reads <= 4; reads++)
+        for (int writes = 0; writes <= 2; writes++)
+            for (int64_t bytes = 200; bytes <= 200000; bytes *= 1000) {
+                if (writes)
+                    add(reads, writes, false, SAKER_I8, bytes, SUITE_CHECK, NULL);
+                if (reads)
+                    add(reads, writes, true, SAKER_I64, bytes, SUITE_CHECK, NULL);
+            }
+    for (size_t p = 0; p < sizeof probes / sizeof *probes; p++) {
+        static const struct {
+            const char *text;
+            int64_t mib, kib;
+            int use;
+        } sizes_of[] = {{"256 MiB a stream", 256, 0, SUITE_BENCH},
+                        {"256 KiB in all", 0, 256, SUITE_CACHE},
+                        {"512 MiB a stream", 512, 0, SUITE_BENCH_CUDA}};
+        for (size_t k = 0; k < sizeof sizes_of / sizeof *sizes_of; k++) {
+            char name[96];
+            int streams = probes[p].reads + probes[p].writes;
+            int64_t bytes = (sizes_of[k].mib << 20) + (sizes_of[k].kib << 10) / streams / 64 * 64;
+            snprintf(name, sizeof name, "%s, %s", probes[p].name, sizes_of[k].text);
+            add(probes[p].reads, probes[p].writes, probes[p].checksum, SAKER_I64, bytes,
+                sizes_of[k].use | (p == 0 && sizes_of[k].mib ? SUITE_DEMO : 0), name);
+        }
+    }
+}
+
+static bool at(int i, suite_case *out)
+{
+    if (!n_cases)
+        build();
+    if (i < 0 || i >= n_cases)
+        return false;
+    *out = cases[i];
+    return true;
+}
+
+const suite skr_suite_stream = {.op = "stream", .at = at, .oracle = oracle};

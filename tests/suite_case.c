@@ -1,0 +1,275 @@
+/* suite_case.c - turns a case of a suite into memory and arguments: strides, fills, stores, loads, binding by the fields.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "suite_convert.h"
+#include "suite.h"
+
+static const suite *const suites[] = {
+#define SKR_OP(name) &skr_suite_##name,
+#include "../src/core/ops.def"
+#undef SKR_OP
+};
+
+int suite_count(void)
+{
+    return (int)(sizeof suites / sizeof *suites);
+}
+
+const suite *suite_at(int i)
+{
+    return i >= 0 && i < suite_count() ? suites[i] : NULL;
+}
+
+const suite *suite_find(const char *op)
+{
+    for (int i = 0; i < suite_count(); i++)
+        if (!strcmp(suites[i]->op, op))
+            return suites[i];
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- layout */
+
+int64_t suite_elements(const suite_tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++)
+        n *= t->shape[d];
+    return n;
+}
+
+int suite_type_bytes(saker_type type)
+{
+    return type_bytes(type);
+}
+
+bool suite_compact(const suite_tensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (t->stride[d])
+            return false;
+    return true;
+}
+
+void suite_strides(const suite_tensor *t, int64_t *stride)
+{
+    bool compact = suite_compact(t);
+    int64_t next = 1;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        stride[d] = compact ? next : t->stride[d];
+        next *= t->shape[d];
+    }
+}
+
+int64_t suite_span_bytes(const suite_tensor *t)
+{
+    int64_t stride[SUITE_MAX_DIMS], last = 0;
+    if (suite_elements(t) == 0)
+        return 0;
+    suite_strides(t, stride);
+    for (int d = 0; d < t->ndim; d++)
+        last += (t->shape[d] - 1) * stride[d];
+    return (last + 1) * type_bytes(t->type);
+}
+
+/* Calls visit for each run of the last dimension: logical index of its first element, and its place in memory in
+ * elements. */
+typedef void visit_run(void *arg, int64_t logical, int64_t place, int64_t n, int64_t step);
+
+static void each_run(const suite_tensor *t, visit_run *visit, void *arg)
+{
+    int64_t stride[SUITE_MAX_DIMS], index[SUITE_MAX_DIMS] = {0}, total = suite_elements(t);
+    int last = t->ndim - 1;
+    suite_strides(t, stride);
+    int64_t n = last >= 0 ? t->shape[last] : 1, step = last >= 0 ? stride[last] : 1;
+    for (int64_t logical = 0; logical < total; logical += n) {
+        int64_t place = 0;
+        for (int d = 0; d < last; d++)
+            place += index[d] * stride[d];
+        visit(arg, logical, place, n, step);
+        for (int d = last - 1; d >= 0 && ++index[d] == t->shape[d]; d--)
+            index[d] = 0;
+    }
+}
+
+/* One transfer between memory and a packed array, of doubles (values) or of the elements' own bytes. */
+struct transfer {
+    saker_type type;
+    char *data;
+    char *packed;
+    double *values;
+    bool to_memory;
+};
+
+static void move_run(void *arg, int64_t logical, int64_t place, int64_t n, int64_t step)
+{
+    struct transfer *t = arg;
+    int size = type_bytes(t->type);
+    for (int64_t i = 0; i < n; i++) {
+        char *p = t->data + (place + i * step) * size;
+        if (t->values && t->to_memory)
+            encode(t->type, t->values[logical + i], p);
+        else if (t->values)
+            t->values[logical + i] = decode(t->type, p);
+        else if (t->to_memory)
+            memcpy(p, t->packed + (logical + i) * size, (size_t)size);
+        else
+            memcpy(t->packed + (logical + i) * size, p, (size_t)size);
+    }
+}
+
+void suite_store(const suite_tensor *t, const double *value, void *data)
+{
+    struct transfer a = {t->type, data, NULL, (double *)value, true};
+    each_run(t, move_run, &a);
+}
+
+void suite_load(const suite_tensor *t, const void *data, double *value)
+{
+    struct transfer a = {t->type, (char *)data, NULL, value, false};
+    each_run(t, move_run, &a);
+}
+
+void suite_scatter(const suite_tensor *t, const void *packed, void *data)
+{
+    if (suite_compact(t)) {
+        if (suite_elements(t))
+            memcpy(data, packed, (size_t)suite_span_bytes(t));
+        return;
+    }
+    struct transfer a = {t->type, data, (char *)packed, NULL, true};
+    each_run(t, move_run, &a);
+}
+
+void suite_gather(const suite_tensor *t, const void *data, void *packed)
+{
+    if (suite_compact(t)) {
+        if (suite_elements(t))
+            memcpy(packed, data, (size_t)suite_span_bytes(t));
+        return;
+    }
+    struct transfer a = {t->type, (char *)data, packed, NULL, false};
+    each_run(t, move_run, &a);
+}
+
+/* ---------------------------------------------------------------- contents */
+
+static uint64_t mix(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static double uniform(uint64_t *state) /* (0, 1) */
+{
+    return ((double)(mix(state) >> 11) + 0.5) * 0x1p-53;
+}
+
+static double normal(uint64_t *state)
+{
+    double r = sqrt(-2 * log(uniform(state)));
+    return r * cos(6.283185307179586 * uniform(state));
+}
+
+static uint64_t key_of(const char *text, uint64_t h)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
+static double draw(suite_fill fill, const float_format *f, int64_t i, uint64_t *state)
+{
+    double max = f ? f->max : 127;
+    switch (fill) {
+    case SUITE_UNIFORM: return 4 * uniform(state) - 2;
+    case SUITE_ZERO: return 0;
+    case SUITE_CONSTANT: return 3;
+    case SUITE_LARGE: return fmin(fmax(1e4 * normal(state), -max), max);
+    case SUITE_HUGE: return fmin(fmax(1e15 * normal(state), -max), max);
+    case SUITE_TINY: {
+        /* From the smallest denormal to eight times the smallest normal. */
+        double sign = mix(state) & 1 ? -1 : 1, octaves = f ? f->mantissa_bits + 3 : 0;
+        return sign * (f ? f->step_min : 1) * exp2(octaves * uniform(state));
+    }
+    case SUITE_MAX: return mix(state) & 1 ? -max : max;
+    case SUITE_ALTERNATING: return i & 1 ? -1 : 1;
+    case SUITE_POSITIVE: return 0.5 + 1.5 * uniform(state);
+    case SUITE_OFFSET: return 1000 + normal(state);
+    case SUITE_BITS: return (double)(mix(state) >> 12); /* cut to the type by the caller */
+    default: return normal(state);
+    }
+}
+
+/* A stride-0 dimension shows one element many times: all of them must get the value that memory will hold. */
+static void make_consistent(const suite_tensor *t, double *value)
+{
+    int64_t stride[SUITE_MAX_DIMS], total = suite_elements(t);
+    bool expanded = false;
+    suite_strides(t, stride);
+    for (int d = 0; d < t->ndim; d++)
+        expanded |= stride[d] == 0 && t->shape[d] > 1;
+    if (!expanded)
+        return;
+    for (int64_t i = 0; i < total; i++) {
+        int64_t rest = i, source = 0, scale = 1;
+        for (int d = t->ndim - 1; d >= 0; d--) {
+            int64_t index = rest % t->shape[d];
+            rest /= t->shape[d];
+            source += (stride[d] ? index : 0) * scale;
+            scale *= t->shape[d];
+        }
+        value[i] = value[source];
+    }
+}
+
+void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
+{
+    const suite_tensor *t = &c->tensor[i];
+    const float_format *f = float_format_of(t->type);
+    int64_t n = suite_elements(t);
+    uint64_t state = key_of(t->field, key_of(c->name, 0xcbf29ce484222325u ^ seed * 0x9e3779b97f4a7c15u));
+    for (int64_t k = 0; k < n; k++) {
+        double v = draw(t->fill, f, k, &state);
+        if (t->fill == SUITE_BITS)
+            v = type_bytes(t->type) == 8 ? v : t->type == SAKER_I8 ? (double)(int8_t)(int64_t)v : fmod(v, 256);
+        value[k] = round_to(t->type, v);
+    }
+    int64_t last = t->ndim ? t->shape[t->ndim - 1] : 1;
+    for (int64_t k = 0; t->fill == SUITE_EDGES && k < n; k += last) {
+        value[k] = round_to(t->type, sqrt((double)last));
+        value[k + last - 1] = round_to(t->type, -sqrt((double)last));
+    }
+    if (n && (t->fill == SUITE_ONE_NAN || t->fill == SUITE_ONE_INF))
+        value[n / last / 2 * last + last / 2] = t->fill == SUITE_ONE_NAN ? NAN : INFINITY;
+    make_consistent(t, value);
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+saker_tensor suite_describe(const suite_tensor *t, void *data)
+{
+    int64_t *strides = suite_compact(t) ? NULL : (int64_t *)t->stride;
+    return saker_tensor_of(data, t->type, t->ndim, (int64_t *)t->shape, strides);
+}
+
+bool suite_bind(const suite *s, const suite_case *c, const saker_tensor *tensors, void *args)
+{
+    const saker_op_info *op = saker_op_find(s->op);
+    memcpy(args, c->args, SUITE_ARGS_BYTES);
+    for (int i = 0; i < c->n_tensors; i++) {
+        int k = 0;
+        while (op && k < op->n_fields && strcmp(op->fields[k].name, c->tensor[i].field))
+            k++;
+        if (!op || k == op->n_fields || op->fields[k].kind > SAKER_FIELD_INOUT)
+            return false;
+        const saker_tensor *t = &tensors[i];
+        memcpy((char *)args + op->fields[k].offset, &t, sizeof t);
+    }
+    return true;
+}

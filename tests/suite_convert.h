@@ -1,0 +1,36 @@
+/* suite_convert.h - element types for the tests, in double; written apart from the library's own conversions.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef SUITE_CONVERT_H
+#define SUITE_CONVERT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "saker.h"
+
+/* What is to be known of a float type. max is the largest finite value; step_min the distance of its denormals. */
+typedef struct float_format {
+    int exponent_bits, mantissa_bits, bias;
+    bool has_inf;   /* else the top exponent holds numbers too (e4m3) */
+    bool saturates; /* narrowing clamps to max instead of giving infinity */
+    double max, step_min;
+} float_format;
+
+/* NULL for integer types. */
+const float_format *float_format_of(saker_type type);
+int type_bytes(saker_type type);
+
+/* Nearest value of the type, ties to even; NaN stays NaN (0 in integers). Infinity stays infinity where the type
+ * narrows to it. */
+double round_to(saker_type type, double v);
+/* Half the distance between neighbours of the type around v (0 for integers). Rounding to nearest is never off by more.
+ */
+double half_ulp(saker_type type, double v);
+/* Largest value of a quantised type: 127, 448, 57344. */
+double quant_max(saker_type type);
+
+/* Between memory and double. encode expects a value that the type holds (round_to first). */
+double decode(saker_type type, const void *p);
+void encode(saker_type type, double v, void *p);
+
+#endif

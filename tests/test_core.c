@@ -1,0 +1,252 @@
+/* test_core.c - contexts, status codes, the self-description, explain, workspace, empty tensors, memory and time helpers.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "check.h"
+#include "saker.h"
+
+static saker_context *create(saker_config *c)
+{
+    saker_context *ctx = NULL;
+    saker_status s = saker_context_create(&ctx, c);
+    CHECK_TEXT(s == SAKER_OK, "create: %s", saker_context_error(NULL));
+    return ctx;
+}
+
+/* ---------------------------------------------------------------- contexts */
+
+static void expect_no_context(saker_config *c, saker_status want, const char *word)
+{
+    saker_context *ctx = (saker_context *)c;
+    saker_status got = saker_context_create(&ctx, c);
+    CHECK_TEXT(got == want && ctx == NULL, "%s: got %s, expected %s", word, saker_status_name(got),
+               saker_status_name(want));
+    CHECK_TEXT(strstr(saker_context_error(NULL), word), "the sentence does not have '%s': %s", word,
+               saker_context_error(NULL));
+    if (!got)
+        saker_context_destroy(ctx);
+}
+
+static void contexts(void)
+{
+    saker_config good = {.struct_size = sizeof good}, c;
+    saker_context_destroy(NULL);
+    saker_context_destroy(create(NULL));
+    saker_context_destroy(create(&good));
+    CHECK(saker_context_create(NULL, NULL) == SAKER_NULL_POINTER);
+    c = good, c.struct_size = 0, expect_no_context(&c, SAKER_VERSION, "struct_size");
+    c = good, c.struct_size = 4, expect_no_context(&c, SAKER_VERSION, "struct_size");
+    c = good, c.struct_size = (uint64_t)1 << 50, expect_no_context(&c, SAKER_VERSION, "struct_size");
+    c = good, c.device_type = 3, expect_no_context(&c, SAKER_UNSUPPORTED, "device_type");
+    c = good, c.device_type = -1, expect_no_context(&c, SAKER_UNSUPPORTED, "device_type");
+    c = good, c.threads = -1, expect_no_context(&c, SAKER_INVALID_ARG, "threads");
+    c = good, c.parallel_width = -2, expect_no_context(&c, SAKER_INVALID_ARG, "parallel_width");
+    c = good, c.check_level = 4, expect_no_context(&c, SAKER_INVALID_ARG, "check_level");
+    c = good, c.flags = 2, expect_no_context(&c, SAKER_UNSUPPORTED, "flags");
+    c = good, c.flags = (uint64_t)1 << 63, expect_no_context(&c, SAKER_UNSUPPORTED, "flags");
+    c = good, c.reserved = 1, expect_no_context(&c, SAKER_UNSUPPORTED, "reserved");
+    c = good, c.isa = "sse2.718", expect_no_context(&c, SAKER_UNSUPPORTED, "sse2.718");
+    c = good, c.isa = "", expect_no_context(&c, SAKER_UNSUPPORTED, "isa");
+
+    struct { /* a config of a later version */
+        saker_config c;
+        uint64_t later;
+    } longer = {{.struct_size = sizeof longer}, 0};
+    saker_context_destroy(create(&longer.c));
+    longer.later = 1;
+    expect_no_context(&longer.c, SAKER_UNSUPPORTED, "config");
+
+    c = good;
+    c.threads = 1000000, c.flags = SAKER_ALLOW_NONDETERMINISTIC, c.check_level = 3;
+    saker_context *ctx = create(&c);
+    CHECK(!strcmp(saker_context_kernel(ctx), ""));
+    CHECK(!strcmp(saker_context_error(ctx), ""));
+    CHECK(saker_context_set_stream(ctx, NULL) == SAKER_OK);
+    CHECK(saker_context_set_stream(ctx, &c) == SAKER_INVALID_ARG);
+    CHECK(saker_context_check(ctx) == SAKER_OK);
+    CHECK(saker_context_sync(ctx) == SAKER_OK);
+    saker_context_destroy(ctx);
+
+    CHECK(saker_context_sync(NULL) == SAKER_NULL_POINTER);
+    CHECK(saker_context_check(NULL) == SAKER_NULL_POINTER);
+    CHECK(saker_context_set_stream(NULL, NULL) == SAKER_NULL_POINTER);
+    CHECK(saker_context_set_workspace(NULL, NULL, 0) == SAKER_NULL_POINTER);
+    CHECK(!strcmp(saker_context_kernel(NULL), ""));
+
+    c = good, c.device_type = SAKER_CUDA; /* here or not, never a crash, and words when it is not */
+    const char *why = NULL;
+    if (saker_cuda_count(&why) == 0) {
+        CHECK(why && *why);
+        CHECK(saker_context_create(&ctx, &c) == SAKER_DEVICE && !ctx && *saker_context_error(NULL));
+        saker_cuda_info info;
+        CHECK(saker_cuda_at(0, &info) == SAKER_DEVICE || saker_cuda_at(0, &info) == SAKER_INVALID_ARG);
+    }
+    CHECK(saker_cuda_count(NULL) >= 0);
+}
+
+/* ---------------------------------------------------------------- names and tables */
+
+static void names(void)
+{
+    static const char *const codes[] = {"OK",        "INVALID_ARG",   "UNSUPPORTED", "NULL_POINTER", "MISALIGNED",
+                                        "ALIAS",     "OVERFLOW",      "WORKSPACE",   "OUT_OF_MEMORY", "DEVICE",
+                                        "DEVICE_LOST", "COMM",        "BAD_INDEX",   "VERSION"};
+    for (int i = 0; i < 14; i++)
+        CHECK_TEXT(!strcmp(saker_status_name((saker_status)i), codes[i]), "status %d is %s", i,
+                   saker_status_name((saker_status)i));
+    CHECK(saker_status_name((saker_status)14) && saker_status_name((saker_status)-1));
+
+    static const struct {
+        saker_type type;
+        const char *name;
+    } types[] = {{SAKER_F32, "f32"},   {SAKER_F16, "f16"}, {SAKER_BF16, "bf16"}, {SAKER_E4M3, "e4m3"},
+                 {SAKER_E5M2, "e5m2"}, {SAKER_I8, "i8"},   {SAKER_I4, "i4"},     {SAKER_I32, "i32"},
+                 {SAKER_I64, "i64"},   {SAKER_U8, "u8"},   {SAKER_BOOL, "bool"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const char *name = saker_type_name(SAKER_DTYPE(types[i].type));
+        CHECK_TEXT(name && !strcmp(name, types[i].name), "type %zu is %s", i, name ? name : "NULL");
+    }
+    CHECK(saker_type_name((saker_dtype){99, 8, 1}) == NULL);
+    CHECK(saker_type_name((saker_dtype){2, 32, 2}) == NULL);
+
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", SAKER_VERSION_MAJOR, SAKER_VERSION_MINOR, SAKER_VERSION_PATCH);
+    CHECK(!strcmp(saker_version(), version));
+    CHECK(strlen(saker_build_info()) > 0);
+
+    CHECK(saker_op_count() >= 3);
+    CHECK(saker_op_at(-1) == NULL && saker_op_at(saker_op_count()) == NULL);
+    CHECK(saker_op_find("no such op") == NULL && saker_op_find("") == NULL);
+    for (int i = 0; i < saker_op_count(); i++) {
+        const saker_op_info *op = saker_op_at(i);
+        CHECK(op && saker_op_find(op->name) == op && op->doc && *op->doc && op->n_fields > 0);
+    }
+
+    CHECK(saker_level_count() > 0 && !strcmp(saker_level_at(0).name, "scalar") && saker_level_at(0).usable);
+    for (int i = 0; i < saker_level_count(); i++) {
+        saker_level_info l = saker_level_at(i);
+        CHECK_TEXT(!!l.usable == !*l.why_not, "level %s: usable %d, '%s'", l.name, l.usable, l.why_not);
+        saker_config c = {.struct_size = sizeof c, .isa = l.name};
+        saker_context *ctx = create(&c); /* a level that cannot run is a limit, not an error */
+        saker_context_destroy(ctx);
+    }
+    CHECK(saker_level_at(-1).name && !saker_level_at(-1).usable && !saker_level_at(1000).usable);
+    CHECK(saker_thread_count() >= 1);
+}
+
+/* ---------------------------------------------------------------- explain, workspace, kernel */
+
+static void questions(void)
+{
+    saker_context *ctx = create(NULL);
+    /* Nothing may be touched by a question: memory that cannot be read. */
+    char *closed = mmap(NULL, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    saker_tensor x = SAKER_TENSOR(closed, SAKER_BF16, 16, 64), y = SAKER_TENSOR(closed + 4096, SAKER_BF16, 16, 64);
+    saker_tensor w = SAKER_TENSOR(closed + 8192, SAKER_BF16, 64);
+    saker_rms_norm_args a = {.struct_size = sizeof a, .x = &x, .weight = &w, .y = &y};
+    char text[1024], small[8], kernel[160];
+    size_t bytes = 12345;
+    memset(text, '#', sizeof text);
+    CHECK(saker_explain(ctx, "rms_norm", &a, text, sizeof text) == SAKER_OK);
+    CHECK_TEXT(!strncmp(text, "rms_norm/", 9) && strstr(text, "workspace"), "explain says: %s", text);
+    snprintf(kernel, sizeof kernel, "%.*s", (int)strcspn(text, "\n"), text);
+    CHECK(saker_explain(ctx, "rms_norm", &a, small, sizeof small) == SAKER_OK && strlen(small) == 7);
+    CHECK(saker_explain(ctx, "rms_norm", &a, small, 1) == SAKER_OK && strlen(small) == 0);
+    CHECK(saker_explain(ctx, "rms_norm", &a, NULL, 5) == SAKER_NULL_POINTER);
+    CHECK(saker_explain(ctx, "rms_norm", &a, text, 0) == SAKER_NULL_POINTER);
+    CHECK(saker_explain(ctx, "rms_morn", &a, text, sizeof text) == SAKER_INVALID_ARG);
+    CHECK(strstr(saker_context_error(ctx), "rms_morn"));
+    CHECK(saker_explain(ctx, NULL, &a, text, sizeof text) == SAKER_INVALID_ARG);
+    CHECK(saker_explain(NULL, "rms_norm", &a, text, sizeof text) == SAKER_NULL_POINTER);
+    CHECK(saker_workspace_bytes(ctx, "rms_norm", &a, &bytes) == SAKER_OK && bytes != 12345);
+    CHECK(saker_workspace_bytes(ctx, "rms_norm", &a, NULL) == SAKER_NULL_POINTER);
+    CHECK(saker_workspace_bytes(ctx, "?", &a, &bytes) == SAKER_INVALID_ARG);
+    CHECK(saker_workspace_bytes(NULL, "rms_norm", &a, &bytes) == SAKER_NULL_POINTER);
+    CHECK(!strcmp(saker_context_kernel(ctx), "")); /* still nothing has run */
+    munmap(closed, 1 << 20);
+
+    uint16_t px[16 * 64] = {0}, pw[64] = {0}, py[16 * 64];
+    x.data = px, w.data = pw, y.data = py;
+    CHECK(saker_rms_norm(ctx, &a) == SAKER_OK);
+    CHECK_TEXT(!strcmp(saker_context_kernel(ctx), kernel), "explain said %s, %s ran", kernel, saker_context_kernel(ctx));
+    a.eps = -1; /* a failure leaves the record of the last success */
+    CHECK(saker_rms_norm(ctx, &a) != SAKER_OK);
+    CHECK(!strcmp(saker_context_kernel(ctx), kernel));
+    CHECK(strlen(saker_context_error(ctx)) > 0);
+    saker_context_destroy(ctx);
+}
+
+/* ---------------------------------------------------------------- empty tensors, odd rows */
+
+static void empty(void)
+{
+    saker_context *ctx = create(NULL);
+    saker_tensor x = SAKER_TENSOR(NULL, SAKER_F32, 0, 64), y = SAKER_TENSOR(NULL, SAKER_F32, 0, 64);
+    CHECK(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .y = &y)) == SAKER_OK);
+    CHECK(!strcmp(saker_context_kernel(ctx), "rms_norm/empty"));
+    float dw[64], db[64];
+    for (int i = 0; i < 64; i++)
+        dw[i] = db[i] = 7;
+    saker_tensor dwt = SAKER_TENSOR(dw, SAKER_F32, 64), dbt = SAKER_TENSOR(db, SAKER_F32, 64);
+    saker_rms_norm_backward_args b = {.struct_size = sizeof b, .dy = &x, .x = &x, .dweight = &dwt, .dbias = &dbt};
+    b.accumulate = 1;
+    CHECK(saker_rms_norm_backward(ctx, &b) == SAKER_OK && dw[0] == 7 && db[63] == 7);
+    b.accumulate = 0;
+    CHECK(saker_rms_norm_backward(ctx, &b) == SAKER_OK && dw[0] == 0 && dw[63] == 0 && db[0] == 0 && db[63] == 0);
+    int64_t sum = 99;
+    saker_tensor none = SAKER_TENSOR(NULL, SAKER_U8, 0), check = SAKER_TENSOR(&sum, SAKER_I64, 1);
+    CHECK(saker_stream(ctx, SAKER_ARGS(stream, .x0 = &none, .checksum = &check)) == SAKER_OK && sum == 0);
+
+    /* The high bits of the checksum, which the suite's doubles cannot hold. */
+    int64_t words[3] = {(int64_t)0x8123456789abcdefu, (int64_t)0x7fffffffffffffffu, 0x0102030405060708}, copy[3];
+    saker_tensor in = SAKER_TENSOR(words, SAKER_I64, 3), out = SAKER_TENSOR(copy, SAKER_F32, 6);
+    CHECK(saker_stream(ctx, SAKER_ARGS(stream, .x0 = &in, .y0 = &out, .checksum = &check)) == SAKER_OK);
+    CHECK(sum == (words[0] ^ words[1] ^ words[2]) && !memcmp(words, copy, sizeof words));
+    saker_context_destroy(ctx);
+}
+
+/* ---------------------------------------------------------------- memory and time */
+
+static void helpers(void)
+{
+    saker_context *ctx = create(NULL);
+    void *memory = NULL;
+    CHECK(saker_memory_alloc(ctx, 0, &memory) == SAKER_OK && memory);
+    CHECK(saker_memory_free(ctx, memory) == SAKER_OK && saker_memory_free(ctx, NULL) == SAKER_OK);
+    CHECK(saker_memory_alloc(ctx, 100, NULL) == SAKER_NULL_POINTER);
+    CHECK(saker_memory_alloc(NULL, 100, &memory) == SAKER_NULL_POINTER);
+    CHECK(saker_memory_alloc(ctx, SIZE_MAX, &memory) == SAKER_OUT_OF_MEMORY && !memory);
+    CHECK(saker_memory_alloc(ctx, (size_t)1 << 60, &memory) == SAKER_OUT_OF_MEMORY && !memory);
+    CHECK(saker_memory_alloc(ctx, 9 << 20, &memory) == SAKER_OK && (uintptr_t)memory % 256 == 0);
+    int from = 42, to = 0;
+    CHECK(saker_memory_copy(ctx, memory, &from, sizeof from) == SAKER_OK);
+    CHECK(saker_memory_copy(ctx, &to, memory, sizeof to) == SAKER_OK && to == 42);
+    CHECK(saker_memory_copy(ctx, NULL, memory, 0) == SAKER_OK);
+    CHECK(saker_memory_copy(ctx, NULL, memory, 1) == SAKER_NULL_POINTER);
+    double us[3] = {-1, -1, -1};
+    saker_tensor x = SAKER_TENSOR(memory, SAKER_U8, 1 << 20);
+    saker_tensor y = SAKER_TENSOR((char *)memory + (2 << 20), SAKER_U8, 1 << 20);
+    saker_stream_args a = {.struct_size = sizeof a, .x0 = &x, .y0 = &y};
+    CHECK(saker_measure(ctx, "stream", &a, 3, 1 << 16, us) == SAKER_OK && us[0] > 0 && us[1] > 0 && us[2] > 0);
+    CHECK(saker_measure(ctx, "stream", &a, 0, 0, NULL) == SAKER_OK);
+    CHECK(saker_measure(ctx, "stream", &a, 1, 0, NULL) == SAKER_NULL_POINTER);
+    CHECK(saker_measure(ctx, "steam", &a, 1, 0, us) == SAKER_INVALID_ARG);
+    CHECK(saker_measure(NULL, "stream", &a, 1, 0, us) == SAKER_NULL_POINTER);
+    a.y0 = &x;
+    CHECK(saker_measure(ctx, "stream", &a, 1, 0, us) == SAKER_ALIAS);
+    CHECK(saker_memory_free(ctx, memory) == SAKER_OK);
+    saker_context_destroy(ctx);
+}
+
+int main(void)
+{
+    contexts();
+    names();
+    questions();
+    empty();
+    helpers();
+    return check_report("test_core");
+}

@@ -1,0 +1,193 @@
+/* test_cuda_call.c - calls of real operations on the CUDA backend, against the fake driver: what is launched, and what
+ * a call costs. SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include "cuda_host.h"
+
+/* ---------------------------------------------------------------- a real op, through the public interface */
+
+enum { ROWS = 64, COLS = 1024 };
+
+typedef struct norm {
+    int64_t shape[2], columns[1];
+    saker_tensor x, w, y, dw;
+} norm;
+
+static void make_norm(norm *n)
+{
+    *n = (norm){.shape = {ROWS, COLS}, .columns = {COLS}};
+    n->x = saker_tensor_of(fake_memory(ROWS * COLS * 2, 0, 'd'), SAKER_BF16, 2, n->shape, NULL);
+    n->y = saker_tensor_of(fake_memory(ROWS * COLS * 2, 0, 'd'), SAKER_BF16, 2, n->shape, NULL);
+    n->w = saker_tensor_of(fake_memory(COLS * 2, 0, 'd'), SAKER_BF16, 1, n->columns, NULL);
+    n->dw = saker_tensor_of(fake_memory(COLS * 4, 0, 'd'), SAKER_F32, 1, n->columns, NULL);
+}
+
+/* The first call decides whether there are kernels at all. */
+static bool built_in(saker_context *ctx, saker_status status)
+{
+    if (status == SAKER_DEVICE && strstr(saker_context_error(ctx), "built without CUDA kernels")) {
+        skip("the library was built without nvcc");
+        return false;
+    }
+    record(status == SAKER_OK, __LINE__, "the op runs", saker_context_error(ctx));
+    return status == SAKER_OK;
+}
+
+/* What was launched is what saker_explain says. */
+static void as_explained(const char *text, int first)
+{
+    int launch = first;
+    for (const char *at = text; (at = strstr(at, "step ")); launch++) {
+        unsigned step, grid, block, cluster, shared;
+        const fake_launch *l = fake_launch_at(launch);
+        int n =
+            sscanf(at, "step %u: grid %u, block %u, cluster %u, shared %u", &step, &grid, &block, &cluster, &shared);
+        at += 5;
+        NUMBER(n, 5);
+        CHECK(l != NULL);
+        if (l && n == 5) {
+            NUMBER(l->grid[0], grid);
+            NUMBER(l->block[0], block);
+            NUMBER(l->cluster[0] ? l->cluster[0] : 1, cluster);
+            NUMBER(l->shared, shared);
+        }
+    }
+    NUMBER(fake_launches(), launch);
+    CHECK(launch > first);
+}
+
+static void rms_norm_forward(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    norm n;
+    make_norm(&n);
+    const saker_rms_norm_args *args = SAKER_ARGS(rms_norm, .x = &n.x, .weight = &n.w, .y = &n.y);
+    char text[4096];
+    fake_parameter_size(sizeof(skr_job_head));
+    if (!built_in(ctx, saker_rms_norm(ctx, args)))
+        return;
+    NUMBER(saker_explain(ctx, "rms_norm", args, text, sizeof text), SAKER_OK);
+    as_explained(text, 0);
+    const skr_job_head *head = (const skr_job_head *)fake_launch_at(0)->parameter;
+    CHECK(head->error_word == ctx->api->error_word(ctx->state));
+    fake_set_current(fake_primary(0));
+    fake_trace_start();
+    NUMBER(saker_rms_norm(ctx, args), SAKER_OK);
+    TEXT(fake_trace(), "cuCtxGetCurrent cuLaunchKernelEx ");
+    printf("     rms_norm [%d, %d] bf16: %s, kernel %s\n", ROWS, COLS, saker_context_kernel(ctx),
+           fake_launch_at(0)->name);
+    saker_context_destroy(ctx);
+}
+
+static void rms_norm_backward(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    norm n;
+    make_norm(&n);
+    const saker_rms_norm_backward_args *args =
+        SAKER_ARGS(rms_norm_backward, .dy = &n.y, .x = &n.x, .weight = &n.w, .dweight = &n.dw);
+    size_t bytes = 0;
+    char text[4096];
+    if (!built_in(ctx, saker_rms_norm_backward(ctx, args)))
+        return;
+    NUMBER(saker_explain(ctx, "rms_norm_backward", args, text, sizeof text), SAKER_OK);
+    as_explained(text, 0);
+    NUMBER(saker_workspace_bytes(ctx, "rms_norm_backward", args, &bytes), SAKER_OK);
+    CHECK(bytes > 0);
+    NUMBER(fake_calls("cuMemAllocFromPoolAsync"), 1);
+    NUMBER(fake_calls("cuMemFreeAsync"), 1);
+    /* Lent: nothing is allocated, and too little is said so. */
+    void *workspace = fake_memory(bytes, 0, 'd');
+    NUMBER(saker_context_set_workspace(ctx, workspace, bytes), SAKER_OK);
+    fake_parameter_size(sizeof(skr_job_head));
+    const int first = fake_launches();
+    NUMBER(saker_rms_norm_backward(ctx, args), SAKER_OK);
+    CHECK(((const skr_job_head *)fake_launch_at(first)->parameter)->workspace == workspace);
+    NUMBER(fake_calls("cuMemAllocFromPoolAsync"), 1);
+    NUMBER(saker_context_set_workspace(ctx, workspace, bytes - 1), SAKER_OK);
+    NUMBER(saker_rms_norm_backward(ctx, args), SAKER_WORKSPACE);
+    /* O2 through the op: refused, then usable. */
+    NUMBER(saker_context_set_workspace(ctx, NULL, 0), SAKER_OK);
+    fake_memory_limit(fake_memory_live());
+    NUMBER(saker_rms_norm_backward(ctx, args), SAKER_OUT_OF_MEMORY);
+    fake_memory_limit((size_t)-1);
+    NUMBER(saker_rms_norm_backward(ctx, args), SAKER_OK);
+    saker_context_destroy(ctx);
+    NUMBER(fake_memory_live(), 0);
+}
+
+/* P7: check level 3 looks at pointers. */
+static void wrong_memory(void)
+{
+    load_fake("");
+    const saker_config config = {.struct_size = sizeof config, .device_type = SAKER_CUDA, .check_level = 3};
+    saker_context *ctx = NULL;
+    NUMBER(saker_context_create(&ctx, &config), SAKER_OK);
+    norm n;
+    make_norm(&n);
+    float host[COLS];
+    n.w = saker_tensor_of(host, SAKER_F32, 1, n.columns, NULL);
+    NUMBER(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &n.x, .weight = &n.w, .y = &n.y)), SAKER_INVALID_ARG);
+    TEXT(saker_context_error(ctx),
+         "rms_norm: weight points to ordinary host memory, which the context's device cannot use");
+    NUMBER(fake_launches(), 0);
+    saker_context_destroy(ctx);
+}
+
+/* ---------------------------------------------------------------- the cost of a call */
+
+static skr_cu_result free_current(skr_cu_context *out)
+{
+    *out = (skr_cu_context)fake_primary(0);
+    return SKR_CU_SUCCESS;
+}
+
+static skr_cu_result free_launch(const skr_cu_launch_config *c, skr_cu_function f, void **p, void **extra)
+{
+    return c->grid_x && f && p && !extra ? SKR_CU_SUCCESS : SKR_CU_INVALID_VALUE;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+/* Without the driver's own time: both functions of the hot path are replaced by ones that do nothing. */
+static void call_cost(void)
+{
+    enum { ROUNDS = 20, CALLS = 1000 };
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    norm n;
+    make_norm(&n);
+    const saker_rms_norm_args *args = SAKER_ARGS(rms_norm, .x = &n.x, .weight = &n.w, .y = &n.y);
+    if (!built_in(ctx, saker_rms_norm(ctx, args)))
+        return;
+    skr_cu.cuCtxGetCurrent = free_current;
+    skr_cu.cuLaunchKernelEx = free_launch;
+    double best = 1e30;
+    for (int r = 0; r < ROUNDS; r++) {
+        double start = now();
+        for (int i = 0; i < CALLS; i++)
+            saker_rms_norm(ctx, args);
+        double each = (now() - start) / CALLS;
+        best = each < best ? each : best;
+    }
+    printf("     one saker_rms_norm call without driver and kernel: %.0f ns\n", best);
+    CHECK(best < 3000);
+}
+
+int main(int argc, char **argv)
+{
+    static const scenario_row rows[] = {
+        SCENARIO(rms_norm_forward),
+        SCENARIO(rms_norm_backward),
+        SCENARIO(wrong_memory),
+        SCENARIO(call_cost),
+    };
+    return run_scenarios(argc, argv, rows, sizeof rows / sizeof *rows);
+}

@@ -1,0 +1,198 @@
+/* test_cuda_faults.c - what the CUDA backend does when things go wrong (FAULTS D2, D3, O2, C3, C4), against the fake
+ * driver. SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_host.h"
+
+/* ---------------------------------------------------------------- faults */
+
+static const char stuck[] =
+    "CUDA device 0 was already in error before this call: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory "
+    "access was encountered); other work in this process caused it";
+static const char lost[] =
+    "CUDA device 0 faulted during earlier work: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was "
+    "encountered); it is lost to this process, every later call on it fails";
+
+/* D2 */
+static void in_error_before(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL), *late = NULL;
+    NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(saker_context_sync(ctx), SAKER_OK);
+    fake_stick(0, 700);
+    NUMBER(run_one(ctx), SAKER_DEVICE);
+    TEXT(saker_context_error(ctx), stuck);
+    NUMBER(use_scratch(ctx, 256), SAKER_DEVICE);
+    NUMBER(saker_context_sync(ctx), SAKER_DEVICE);
+    TEXT(saker_context_error(ctx), stuck);
+    NUMBER(create(&late, 0, NULL), SAKER_DEVICE);
+    TEXT(saker_context_error(NULL), stuck);
+    /* It was not ours, so we did not give up on the device. */
+    fake_stick(0, 0);
+    NUMBER(run_one(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+}
+
+/* D3 */
+static void device_lost(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL), *second = made(0, NULL), *other = made(1, NULL), *late = NULL;
+    skr_call call = skr_call_in(ctx, NULL);
+    void *memory;
+    double us;
+    int32_t word;
+    NUMBER(run_one(ctx), SAKER_OK);
+    fake_stick(0, 700);
+    NUMBER(saker_context_sync(ctx), SAKER_DEVICE_LOST);
+    TEXT(saker_context_error(ctx), lost);
+    fake_stick(0, 0); /* even then */
+    fake_trace_start();
+    NUMBER(run_one(ctx), SAKER_DEVICE_LOST);
+    TEXT(saker_context_error(ctx), lost);
+    NUMBER(run_one(second), SAKER_DEVICE_LOST);
+    NUMBER(use_scratch(ctx, 256), SAKER_DEVICE_LOST);
+    NUMBER(saker_memory_alloc(ctx, 256, &memory), SAKER_DEVICE_LOST);
+    NUMBER(saker_context_check(ctx), SAKER_DEVICE_LOST);
+    NUMBER(saker_context_set_stream(ctx, (void *)1), SAKER_DEVICE_LOST);
+    NUMBER(ctx->api->time_start(&call, ctx->state), SAKER_DEVICE_LOST);
+    NUMBER(ctx->api->time_stop(&call, ctx->state, &us), SAKER_DEVICE_LOST);
+    NUMBER(ctx->api->fill(&call, ctx->state, &word, 0, 4), SAKER_DEVICE_LOST);
+    NUMBER(create(&late, 0, NULL), SAKER_DEVICE_LOST);
+    TEXT(saker_context_error(NULL), lost);
+    TEXT(fake_trace(), ""); /* the driver is left alone */
+    NUMBER(run_one(other), SAKER_OK);
+    fake_stick(0, 700);
+    saker_context_destroy(ctx);
+    saker_context_destroy(second);
+    saker_context_destroy(other);
+    NUMBER(fake_primary_holders(0), 0);
+    /* A new primary context is a new device. */
+    fake_stick(0, 0);
+    ctx = made(0, NULL);
+    NUMBER(run_one(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+}
+
+/* The fault shows at the next launch, or at the second step of the same call. */
+static void device_lost_at_launch(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    const skr_step steps[2] = {{.kernel = &kernels[PLAIN], .grid = 1, .block = 32},
+                               {.kernel = &kernels[PLAIN], .grid = 1, .block = 32}};
+    fake_fail("cuLaunchKernelEx", 719, 2, 1);
+    NUMBER(run_steps(ctx, steps, 2), SAKER_DEVICE_LOST);
+    TEXT(saker_context_error(ctx),
+         "CUDA device 0 faulted during earlier work: CUDA_ERROR_LAUNCH_FAILED (words of the fake "
+         "driver); it is lost to this process, every later call on it fails");
+    NUMBER(run_one(ctx), SAKER_DEVICE_LOST);
+    saker_context_destroy(ctx);
+}
+
+/* O2 */
+static void out_of_memory(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL), *late = NULL;
+    void *memory = NULL;
+    fake_memory_limit(fake_memory_live() + 1000);
+    NUMBER(use_scratch(ctx, 4096), SAKER_OUT_OF_MEMORY);
+    TEXT(saker_context_error(ctx), "CUDA device 0 has no memory left for 4096 bytes of scratch");
+    NUMBER(saker_memory_alloc(ctx, 8192, &memory), SAKER_OUT_OF_MEMORY);
+    TEXT(saker_context_error(ctx), "CUDA device 0 has no memory left for 8192 bytes");
+    CHECK(memory == NULL);
+    fake_memory_limit(fake_memory_live());
+    NUMBER(create(&late, 0, NULL), SAKER_OUT_OF_MEMORY);
+    TEXT(saker_context_error(NULL), "CUDA device 0 has no memory left for 4 bytes of pinned host memory");
+    fake_memory_limit((size_t)-1);
+    NUMBER(use_scratch(ctx, 4096), SAKER_OK);
+    NUMBER(run_one(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+    NUMBER(fake_memory_live(), 0);
+}
+
+static void no_pools(void)
+{
+    setenv("FAKE_CUDA_POOLS", "0", 1);
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(use_scratch(ctx, 512), SAKER_UNSUPPORTED);
+    TEXT(saker_context_error(ctx),
+         "CUDA device 0 has no stream-ordered memory for 512 bytes of scratch; lend a workspace with "
+         "saker_context_set_workspace");
+    saker_context_destroy(ctx);
+}
+
+/* C3: the fake counts every call that a real driver would refuse during capture. */
+static void capture(void)
+{
+    load_fake("");
+    void *stream = fake_stream(0);
+    saker_context *ctx = made(0, stream);
+    fake_capture(stream, 1);
+    NUMBER(run_one(ctx), SAKER_OK); /* loads the kernel */
+    NUMBER(use_scratch(ctx, 4096), SAKER_OK);
+    NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(fake_launches(), 2);
+    NUMBER(fake_launch_at(0)->captured, 1);
+    NUMBER(fake_launch_at(1)->captured, 1);
+    saker_context *second = made(0, NULL); /* others may come and go meanwhile */
+    NUMBER(run_kernel(second, &kernels[LARGE]), SAKER_OK);
+    void *memory = NULL;
+    NUMBER(saker_memory_alloc(second, 64, &memory), SAKER_OK);
+    NUMBER(saker_memory_free(second, memory), SAKER_OK);
+    saker_context_destroy(second);
+    /* Waiting is refused before it spoils the capture. */
+    NUMBER(saker_context_sync(ctx), SAKER_DEVICE);
+    TEXT(saker_context_error(ctx), "the stream is being captured into a graph and cannot be waited for");
+    NUMBER(saker_context_check(ctx), SAKER_DEVICE);
+    NUMBER(saker_memory_copy(ctx, &memory, &stream, sizeof stream), SAKER_DEVICE);
+    NUMBER(fake_capture_spoiled(), 0);
+    /* The thread's own mode is back: the same call made by the program is refused. */
+    skr_cu_pointer at;
+    fake_set_current(fake_primary(0));
+    NUMBER(skr_cu.cuMemAlloc(&at, 64), SKR_CU_STREAM_CAPTURE_UNSUPPORTED);
+    fake_capture(stream, 0);
+    NUMBER(saker_context_sync(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+}
+
+/* C4; "fork before first use" is what every scenario is. */
+static void forked_child(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    NUMBER(run_one(ctx), SAKER_OK);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        void *memory;
+        no_cuda(skr_driver_forked_text);
+        NUMBER(run_one(ctx), SAKER_DEVICE);
+        TEXT(saker_context_error(ctx),
+             "CUDA cannot be used in this process: it was forked from one that had already initialised "
+             "CUDA (start the process anew, or use CUDA in the child only)");
+        NUMBER(saker_context_sync(ctx), SAKER_DEVICE);
+        NUMBER(saker_memory_alloc(ctx, 64, &memory), SAKER_DEVICE);
+        NUMBER(use_scratch(ctx, 64), SAKER_DEVICE);
+        saker_context_destroy(ctx);
+        NUMBER(fake_calls_after_fork(), 0);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    NUMBER(status, 0);
+    NUMBER(run_one(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+}
+
+int main(int argc, char **argv)
+{
+    static const scenario_row rows[] = {
+        SCENARIO(in_error_before), SCENARIO(device_lost), SCENARIO(device_lost_at_launch), SCENARIO(out_of_memory),
+        SCENARIO(no_pools),        SCENARIO(capture),     SCENARIO(forked_child),
+    };
+    return run_scenarios(argc, argv, rows, sizeof rows / sizeof *rows);
+}

@@ -1,0 +1,324 @@
+/* test_process.c - the library in a real process: many threads, nested use, fork, signals, cancelled threads, environment.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Everywhere the question is the same: are the bits those of a quiet single-threaded run? */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "norm_call.h"
+
+static norm_results *quiet; /* the answer */
+
+static saker_context *create(int threads)
+{
+    saker_config c = {.struct_size = sizeof c, .threads = threads};
+    saker_context *ctx = NULL;
+    if (saker_context_create(&ctx, &c))
+        printf("FAIL: %s\n", saker_context_error(NULL));
+    return ctx;
+}
+
+/* One fresh run; 1 when it gives the quiet bits. */
+static int same_bits(saker_context *ctx)
+{
+    norm_results *r = malloc(sizeof *r);
+    int good = ctx && r && norm_run(ctx, r) == SAKER_OK && !memcmp(r, quiet, sizeof *r);
+    free(r);
+    return good;
+}
+
+/* ---------------------------------------------------------------- threads (C1, R1) */
+
+enum { THREADS = 16, REPEATS = 60 };
+
+static void *many_calls(void *arg)
+{
+    int threads = (int)(intptr_t)arg;
+    saker_context *ctx = create(threads);
+    intptr_t good = 0;
+    for (int i = 0; i < REPEATS; i++)
+        good += same_bits(ctx);
+    saker_context_destroy(ctx);
+    return (void *)good;
+}
+
+static void at_once(void)
+{
+    pthread_t t[THREADS];
+    for (intptr_t i = 0; i < THREADS; i++)
+        pthread_create(&t[i], NULL, many_calls, (void *)(i % 3));
+    for (int i = 0; i < THREADS; i++) {
+        void *good;
+        pthread_join(t[i], &good);
+        CHECK_TEXT((intptr_t)good == REPEATS, "thread %d: %d of %d runs have the right bits", i, (int)(intptr_t)good,
+                   REPEATS);
+    }
+}
+
+static void repeats(void)
+{
+    saker_context *ctx = create(0);
+    int good = 0;
+    for (int i = 0; i < 1000; i++)
+        good += same_bits(ctx);
+    CHECK_TEXT(good == 1000, "%d of 1000 repeats have the same bits", good);
+    saker_context_destroy(ctx);
+}
+
+/* ---------------------------------------------------------------- the caller's own threads (C6) */
+
+struct lane {
+    void (*fn)(void *, int64_t);
+    void *arg;
+    int64_t i;
+};
+
+static void *run_lane(void *arg)
+{
+    struct lane *l = arg;
+    l->fn(l->arg, l->i);
+    return NULL;
+}
+
+static void pthread_for(void *user, int64_t n, void (*fn)(void *, int64_t), void *arg)
+{
+    pthread_t t[16];
+    struct lane l[16];
+    ++*(int *)user;
+    for (int64_t i = 0; i < n && i < 16; i++) {
+        l[i] = (struct lane){fn, arg, i};
+        pthread_create(&t[i], NULL, run_lane, &l[i]);
+    }
+    for (int64_t i = 0; i < n && i < 16; i++)
+        pthread_join(t[i], NULL);
+}
+
+static void drop_for(void *user, int64_t n, void (*fn)(void *, int64_t), void *arg)
+{
+    ++*(int *)user;
+    fn(arg, n - 1); /* only the last lane ever runs: the work must be done all the same */
+}
+
+static void nested_task(void *arg, int64_t i)
+{
+    saker_context *ctx = create(i % 2 ? 1 : 0);
+    ((int *)arg)[i] = same_bits(ctx);
+    saker_context_destroy(ctx);
+}
+
+static void own_threads(void)
+{
+    static const saker_parallel_for ways[] = {pthread_for, drop_for};
+    for (int k = 0; k < 2; k++)
+        for (int width = 2; width <= 16; width += 7) {
+            int calls = 0;
+            saker_config c = {.struct_size = sizeof c,
+                              .parallel_for = ways[k],
+                              .parallel_user = &calls,
+                              .parallel_width = width};
+            saker_context *ctx = NULL;
+            saker_context_create(&ctx, &c);
+            CHECK_TEXT(same_bits(ctx) && calls > 0, "parallel_for %d of width %d, called %d times", k, width, calls);
+            saker_context_destroy(ctx);
+        }
+    int good[8] = {0}, calls = 0;
+    pthread_for(&calls, 8, nested_task, good); /* calls from inside of somebody's parallel loop */
+    for (int i = 0; i < 8; i++)
+        CHECK_TEXT(good[i], "nested call %d", i);
+}
+
+/* ---------------------------------------------------------------- fork (C4) */
+
+static void forked(void)
+{
+    saker_context *ctx = create(0);
+    CHECK(same_bits(ctx)); /* the pool is running */
+    for (int depth = 0; depth < 5; depth++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            int good = same_bits(ctx); /* the parent's context */
+            saker_context *own = create(0);
+            good &= same_bits(own);
+            pid_t grandchild = fork(); /* after the child's own pool has started */
+            if (grandchild == 0)
+                _exit(same_bits(own) ? 0 : 1);
+            int status = -1;
+            waitpid(grandchild, &status, 0);
+            exit(good && status == 0 ? 0 : 1); /* exit, not _exit: destructors must not hang */
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        CHECK_TEXT(status == 0, "forked child %d ended with %d", depth, status);
+        CHECK(same_bits(ctx));
+    }
+    saker_context_destroy(ctx);
+}
+
+/* ---------------------------------------------------------------- signals and cancellation (C7) */
+
+static volatile sig_atomic_t ticks;
+static void on_tick(int number)
+{
+    (void)number;
+    ticks++;
+}
+
+static void signals(void)
+{
+    struct sigaction action = {.sa_handler = on_tick}, before; /* no SA_RESTART: system calls see EINTR */
+    struct itimerval fast = {{0, 200}, {0, 200}}, off = {{0, 0}, {0, 0}};
+    saker_context *ctx = create(0);
+    int good = 0;
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &fast, NULL);
+    for (int i = 0; i < 300; i++)
+        good += same_bits(ctx);
+    setitimer(ITIMER_REAL, &off, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    CHECK_TEXT(good == 300 && ticks > 0, "%d of 300 runs under %d signals", good, (int)ticks);
+    saker_context_destroy(ctx);
+}
+
+static void *until_cancelled(void *arg)
+{
+    saker_context *ctx = arg;
+    for (;;) {
+        same_bits(ctx);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void cancelled(void)
+{
+    for (int i = 0; i < 10; i++) {
+        pthread_t t;
+        saker_context *ctx = create(0);
+        pthread_create(&t, NULL, until_cancelled, ctx);
+        usleep(3000);
+        pthread_cancel(t);
+        void *result;
+        pthread_join(t, &result);
+        saker_context_destroy(ctx);
+        CHECK(result == PTHREAD_CANCELED);
+    }
+    saker_context *ctx = create(0); /* the pool is not left busy */
+    CHECK(same_bits(ctx));
+    saker_context_destroy(ctx);
+}
+
+/* ---------------------------------------------------------------- environment (I2), limits */
+
+/* Runs this program again as "child", with one variable set; returns its standard output and error together. */
+static int child(const char *variable, int cores, char *text, size_t size)
+{
+    int pipes[2];
+    if (pipe(pipes))
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(pipes[1], STDOUT_FILENO);
+        dup2(pipes[1], STDERR_FILENO);
+        close(pipes[0]);
+        if (cores) {
+            cpu_set_t set;
+            sched_getaffinity(0, sizeof set, &set);
+            for (int i = 0, kept = 0; i < CPU_SETSIZE; i++)
+                if (CPU_ISSET(i, &set) && kept++ >= cores)
+                    CPU_CLR(i, &set);
+            sched_setaffinity(0, sizeof set, &set);
+        }
+        if (variable)
+            putenv((char *)variable);
+        execl("/proc/self/exe", "test_process", "child", (char *)NULL);
+        _exit(99);
+    }
+    close(pipes[1]);
+    size_t at = 0;
+    for (ssize_t n; at + 1 < size && (n = read(pipes[0], text + at, size - at - 1)) != 0;)
+        if (n > 0)
+            at += (size_t)n;
+        else if (errno != EINTR)
+            break;
+    text[at] = 0;
+    close(pipes[0]);
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+static int child_main(void)
+{
+    norm_fill();
+    norm_results *r = malloc(sizeof *r);
+    for (int i = 0; i < 3; i++) {
+        saker_context *ctx = create(0);
+        if (norm_run(ctx, r))
+            return 1;
+        printf("kernel %s threads %d\n", saker_context_kernel(ctx), saker_thread_count());
+        saker_context_destroy(ctx);
+    }
+    free(r);
+    return 0;
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        n++;
+    return n;
+}
+
+static void environment(void)
+{
+    static const char *const nonsense[] = {"SAKER_ISA=pentium",  "SAKER_ISA=-1",      "SAKER_THREADS=many",
+                                           "SAKER_THREADS=-3",   "SAKER_THREADS=0",   "SAKER_THREADS=2x",
+                                           "SAKER_VERBOSE=loud", "SAKER_VERBOSE=-1",  "SAKER_THREADS=99999999999999999999x"};
+    char text[8192];
+    CHECK(child(NULL, 0, text, sizeof text) == 0 && count(text, "ignored") == 0 && count(text, "saker: ") == 0);
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        int status = child(nonsense[i], 0, text, sizeof text);
+        CHECK_TEXT(status == 0 && count(text, "ignored") == 1, "%s: status %d, output: %s", nonsense[i], status, text);
+    }
+    static const char *const empty[] = {"SAKER_ISA=", "SAKER_THREADS=", "SAKER_VERBOSE=", "SAKER_VERBOSE=0"};
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
+        CHECK_TEXT(child(empty[i], 0, text, sizeof text) == 0 && count(text, "saker: ") == 0, "%s: %s", empty[i], text);
+    CHECK_TEXT(child("SAKER_ISA=scalar", 0, text, sizeof text) == 0 && count(text, "/scalar ") == 3, "%s", text);
+    CHECK_TEXT(child("SAKER_THREADS=1", 0, text, sizeof text) == 0 && count(text, "threads 1\n") == 3, "%s", text);
+    CHECK_TEXT(child(NULL, 1, text, sizeof text) == 0 && count(text, "threads 1\n") == 3, "one allowed core: %s", text);
+    CHECK_TEXT(child("SAKER_VERBOSE=1", 0, text, sizeof text) == 0 && count(text, "saker: rms_norm/") == 3 &&
+                   count(text, "saker: rms_norm_backward/") == 3,
+               "%s", text);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "child"))
+        return child_main();
+    norm_fill();
+    quiet = malloc(sizeof *quiet);
+    saker_context *ctx = create(1);
+    CHECK(norm_run(ctx, quiet) == SAKER_OK);
+    saker_context_destroy(ctx);
+    repeats();
+    at_once();
+    own_threads();
+    forked();
+    signals();
+    cancelled();
+    environment();
+    free(quiet);
+    return check_report("test_process");
+}
