@@ -24,10 +24,8 @@ class Build(build_ext):
             directory = os.path.abspath(os.path.join(self.build_temp, "saker"))
             cuda = os.environ.get("SAKER_CUDA", "auto")
             # -g0: debug information would triple the wheel.
-            subprocess.check_call(
-                ["make", f"-j{os.cpu_count() or 1}", f"BUILD={directory}", f"CUDA={cuda}", "CFLAGS=-g0", f"{directory}/libsaker.so"],
-                cwd=ROOT,
-            )
+            command = ["make", f"-j{os.cpu_count() or 1}", f"BUILD={directory}", f"CUDA={cuda}", "CFLAGS=-g0"]
+            subprocess.check_call(command + [f"{directory}/libsaker.so"], cwd=ROOT)
         build.place_library(directory, os.path.dirname(target))
 
     def get_outputs(self):

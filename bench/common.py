@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0
 """
+
 import datetime
 import json
 import math
@@ -17,7 +18,9 @@ RESULTS = os.path.join(ROOT, "bench", "results")
 def doctor(build):
     """What `saker doctor` says of this machine, {} if the command is not there."""
     try:
-        text = subprocess.run([os.path.join(build, "saker"), "doctor", "--no-test", "--json"], capture_output=True, text=True, check=False).stdout
+        text = subprocess.run(
+            [os.path.join(build, "saker"), "doctor", "--no-test", "--json"], capture_output=True, text=True, check=False
+        ).stdout
         return json.loads(text)
     except (OSError, ValueError):
         return {}
@@ -60,7 +63,13 @@ def slug(head, device):
 def stats(values):
     values = sorted(values)
     pick = lambda q: values[min(len(values) - 1, round(q * (len(values) - 1)))]
-    return {"median_us": statistics.median(values), "min_us": values[0], "p20_us": pick(0.2), "p80_us": pick(0.8), "timings": len(values)}
+    return {
+        "median_us": statistics.median(values),
+        "min_us": values[0],
+        "p20_us": pick(0.2),
+        "p80_us": pick(0.8),
+        "timings": len(values),
+    }
 
 
 def geometric_mean(values):

@@ -1,9 +1,10 @@
 """Saker on torch tensors: through the Python binding when it can be imported, else by ctypes on build/libsaker.so.
 
-Both are driven by the library's own field tables and give the same thing: prepare(op, **arguments) returns a function without
-arguments that makes the call. Outputs are the caller's.
+Both are driven by the library's own field tables and give the same thing: prepare(op, **arguments) returns a function
+without arguments that makes the call. Outputs are the caller's.
 SPDX-License-Identifier: Apache-2.0
 """
+
 import ctypes as C
 import os
 import sys
@@ -12,29 +13,73 @@ import torch
 
 from common import ROOT
 
-CODES = {torch.float32: (2, 32), torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.int8: (0, 8), torch.uint8: (1, 8),
-         torch.int32: (0, 32), torch.int64: (0, 64), torch.float8_e4m3fn: (10, 8), torch.float8_e5m2: (12, 8)}
+CODES = {
+    torch.float32: (2, 32),
+    torch.float16: (2, 16),
+    torch.bfloat16: (4, 16),
+    torch.int8: (0, 8),
+    torch.uint8: (1, 8),
+    torch.int32: (0, 32),
+    torch.int64: (0, 64),
+    torch.float8_e4m3fn: (10, 8),
+    torch.float8_e5m2: (12, 8),
+}
 
 
 class _Tensor(C.Structure):
-    _fields_ = [("data", C.c_void_p), ("device_type", C.c_int32), ("device_id", C.c_int32), ("ndim", C.c_int32), ("code", C.c_uint8),
-                ("bits", C.c_uint8), ("lanes", C.c_uint16), ("shape", C.POINTER(C.c_int64)), ("strides", C.POINTER(C.c_int64)),
-                ("byte_offset", C.c_uint64)]
+    _fields_ = [
+        ("data", C.c_void_p),
+        ("device_type", C.c_int32),
+        ("device_id", C.c_int32),
+        ("ndim", C.c_int32),
+        ("code", C.c_uint8),
+        ("bits", C.c_uint8),
+        ("lanes", C.c_uint16),
+        ("shape", C.POINTER(C.c_int64)),
+        ("strides", C.POINTER(C.c_int64)),
+        ("byte_offset", C.c_uint64),
+    ]
 
 
 class _Config(C.Structure):
-    _fields_ = [("struct_size", C.c_uint64), ("device_type", C.c_int32), ("device_id", C.c_int32), ("threads", C.c_int32),
-                ("check_level", C.c_int32), ("flags", C.c_uint64), ("isa", C.c_char_p), ("stream", C.c_void_p), ("parallel_for", C.c_void_p),
-                ("parallel_user", C.c_void_p), ("parallel_width", C.c_int32), ("reserved", C.c_int32)]
+    _fields_ = [
+        ("struct_size", C.c_uint64),
+        ("device_type", C.c_int32),
+        ("device_id", C.c_int32),
+        ("threads", C.c_int32),
+        ("check_level", C.c_int32),
+        ("flags", C.c_uint64),
+        ("isa", C.c_char_p),
+        ("stream", C.c_void_p),
+        ("parallel_for", C.c_void_p),
+        ("parallel_user", C.c_void_p),
+        ("parallel_width", C.c_int32),
+        ("reserved", C.c_int32),
+    ]
 
 
 class _Field(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("doc", C.c_char_p), ("kind", C.c_int32), ("required", C.c_int32), ("offset", C.c_uint32),
-                ("reserved", C.c_uint32), ("types", C.c_void_p), ("choices", C.c_char_p), ("default_value", C.c_double)]
+    _fields_ = [
+        ("name", C.c_char_p),
+        ("doc", C.c_char_p),
+        ("kind", C.c_int32),
+        ("required", C.c_int32),
+        ("offset", C.c_uint32),
+        ("reserved", C.c_uint32),
+        ("types", C.c_void_p),
+        ("choices", C.c_char_p),
+        ("default_value", C.c_double),
+    ]
 
 
 class _Op(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("doc", C.c_char_p), ("fields", C.POINTER(_Field)), ("n_fields", C.c_int32), ("args_size", C.c_uint32)]
+    _fields_ = [
+        ("name", C.c_char_p),
+        ("doc", C.c_char_p),
+        ("fields", C.POINTER(_Field)),
+        ("n_fields", C.c_int32),
+        ("args_size", C.c_uint32),
+    ]
 
 
 class Native:
@@ -53,7 +98,9 @@ class Native:
         lib.saker_context_create.argtypes = [C.POINTER(C.c_void_p), C.POINTER(_Config)]
         self.cuda = device == "cuda"
         stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
-        config = _Config(struct_size=C.sizeof(_Config), device_type=2 if self.cuda else 1, threads=threads, stream=stream)
+        config = _Config(
+            struct_size=C.sizeof(_Config), device_type=2 if self.cuda else 1, threads=threads, stream=stream
+        )
         self.ctx = C.c_void_p()
         if lib.saker_context_create(C.byref(self.ctx), C.byref(config)):
             raise RuntimeError(lib.saker_context_error(None).decode())
@@ -62,7 +109,9 @@ class Native:
         shape = (C.c_int64 * max(1, t.dim()))(*t.shape)
         strides = (C.c_int64 * max(1, t.dim()))(*t.stride())
         code, bits = CODES[t.dtype]
-        return _Tensor(t.data_ptr(), 2 if t.is_cuda else 1, t.device.index or 0, t.dim(), code, bits, 1, shape, strides, 0)
+        return _Tensor(
+            t.data_ptr(), 2 if t.is_cuda else 1, t.device.index or 0, t.dim(), code, bits, 1, shape, strides, 0
+        )
 
     def prepare(self, op, **arguments):
         info = self.lib.saker_op_find(op.encode())

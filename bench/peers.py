@@ -6,9 +6,10 @@
     python bench/peers.py --device cuda --set sweep
     python bench/peers.py --device cuda --set quack
 
-Writes bench/results/<machine>-<what>.json (or --out) and prints a table. bench/README.md says how the figures are made fair.
+Writes bench/results/<machine>-<what>.json (or --out) and prints a table. bench/README.md says how the figures are made.
 SPDX-License-Identifier: Apache-2.0
 """
+
 import argparse
 import ctypes
 import gc
@@ -16,7 +17,9 @@ import os
 import sys
 import time
 
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages for torch's CPU tensors, which are everybody's tensors here
+os.environ.setdefault(
+    "THP_MEM_ALLOC_ENABLE", "1"
+)  # huge pages for torch's CPU tensors, which are everybody's tensors here
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +34,8 @@ PEERS = ("torch eager", "torch.compile")
 
 
 def keep_freed_memory():
-    """PyTorch's norms take no output tensor, they allocate one a call. Freed memory stays in the process here, so that this costs no page faults."""
+    """PyTorch's norms take no output tensor, they allocate one a call. Freed memory stays in the process here, so that
+    this costs no page faults."""
     libc = ctypes.CDLL(None)
     m_trim_threshold, m_mmap_max = -1, -4
     libc.mallopt(m_mmap_max, 0)
@@ -48,8 +52,16 @@ def cases(arguments):
     types = arguments.types.split(",")
     shapes = []
     if arguments.set == "quack":  # the shapes that QuACK publishes figures for
-        wide = [(32768, n) for n in (256, 512, 1024, 4096, 8192)] + [(16384, 16384), (8192, 32768), (2048, 65536), (1024, 131072), (512, 262144)]
-        shapes = [("bf16", m, n) for m, n in wide] + [("f32", m, n) for m, n in ((32768, 1024), (32768, 4096), (2048, 65536), (512, 262144))]
+        wide = [(32768, n) for n in (256, 512, 1024, 4096, 8192)] + [
+            (16384, 16384),
+            (8192, 32768),
+            (2048, 65536),
+            (1024, 131072),
+            (512, 262144),
+        ]
+        shapes = [("bf16", m, n) for m, n in wide] + [
+            ("f32", m, n) for m, n in ((32768, 1024), (32768, 4096), (2048, 65536), (512, 262144))
+        ]
     elif arguments.device == "cuda":  # 2^27 elements
         shapes = [(t, 2**27 // n, n) for t in types for n in widths or [2**k for k in range(8, 19)]]
     else:  # x is 256 MiB
@@ -82,10 +94,17 @@ class Case:
     def _tensors(self, dtype, device, seed):
         generator = torch.Generator(device).manual_seed(seed)
         draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=dtype, device=device)
-        t = {"x": draw(self.m, self.n), "weight": torch.rand(self.n, generator=generator, dtype=torch.float32, device=device).to(dtype) + 0.5}
+        t = {
+            "x": draw(self.m, self.n),
+            "weight": torch.rand(self.n, generator=generator, dtype=torch.float32, device=device).to(dtype) + 0.5,
+        }
         t["y"] = torch.empty_like(t["x"])
         if self.op == "rms_norm_backward":
-            t["dy"], t["dx"], t["dweight"] = draw(self.m, self.n), torch.empty_like(t["x"]), torch.empty_like(t["weight"])
+            t["dy"], t["dx"], t["dweight"] = (
+                draw(self.m, self.n),
+                torch.empty_like(t["x"]),
+                torch.empty_like(t["weight"]),
+            )
             squares = torch.linalg.vector_norm(t["x"], dim=1, dtype=torch.float32).square()
             t["rstd"] = torch.rsqrt(squares / self.n + EPS)
         return t
@@ -110,7 +129,10 @@ def rotate(runs):
 def saker_runs(library, case):
     if case.op == "rms_norm":
         return [library.prepare("rms_norm", x=t["x"], weight=t["weight"], y=t["y"], eps=EPS) for t in case.sets]
-    return [library.prepare("rms_norm_backward", **{k: t[k] for k in ("dy", "x", "weight", "rstd", "dx", "dweight")}) for t in case.sets]
+    return [
+        library.prepare("rms_norm_backward", **{k: t[k] for k in ("dy", "x", "weight", "rstd", "dx", "dweight")})
+        for t in case.sets
+    ]
 
 
 def norm(x, weight):
@@ -125,6 +147,7 @@ def eager_forward(t):
     def run():
         with torch.no_grad():
             norm(t["x"], t["weight"])
+
     return run
 
 
@@ -132,6 +155,7 @@ def compiled_forward(t, compiled):
     def run():
         with torch.no_grad():
             compiled(t["x"], t["weight"], t["y"])
+
     return run
 
 
@@ -167,9 +191,12 @@ def torch_runs(case, compile_too):
 
 
 def probe_runs(library, case, device):
-    """{name: (run, bytes, streams)} at the same total bytes: our kernel with the case's streams, a plain copy by us and by torch, torch's add for 2x1."""
+    """{name: (run, bytes, streams)} at the same total bytes: our kernel with the case's streams, a plain copy by us and by
+    torch, torch's add for 2x1."""
     streams = (case.reads, case.writes)
-    memory = [torch.randint(0, 100, (int(case.bytes) // 384 * 384,), dtype=torch.uint8, device=device) for _ in case.sets]
+    memory = [
+        torch.randint(0, 100, (int(case.bytes) // 384 * 384,), dtype=torch.uint8, device=device) for _ in case.sets
+    ]
     cut = lambda t, n: [part.view(TYPES[case.dtype]) for part in t.chunk(n)]  # both numbers of streams divide 384 bytes
     found = {}
     for shape in dict.fromkeys((streams, (1, 1))):
@@ -180,12 +207,17 @@ def probe_runs(library, case, device):
     found["torch copy_"] = (rotate([(lambda s=s: s[1].copy_(s[0])) for s in copies]), memory[0].numel(), (1, 1))
     if streams == (2, 1):
         adds = [cut(t, 3) for t in memory]
-        found["torch add"] = (rotate([(lambda s=s: torch.add(s[0], s[1], out=s[2])) for s in adds]), memory[0].numel(), (2, 1))
+        found["torch add"] = (
+            rotate([(lambda s=s: torch.add(s[0], s[1], out=s[2])) for s in adds]),
+            memory[0].numel(),
+            (2, 1),
+        )
     return found
 
 
 def worst_error(case):
-    """Largest error of ours in three rows, relative to the row's largest value, against torch in double. For a glance; the tests judge."""
+    """Largest error of ours in three rows, relative to the row's largest value, against torch in double. For a glance;
+    the tests judge."""
     t, worst = case.sets[0], 0.0
     for row in {0, case.m // 2, case.m - 1}:
         x, w = t["x"][row].double(), t["weight"].double()
@@ -210,7 +242,9 @@ def run_case(case, library, clock, arguments):
     error = worst_error(case)
     contenders = {"saker": rotate(mine), **torch_runs(case, not arguments.no_compile)}
     probes = probe_runs(library, case, arguments.device)
-    times = timing.interleave(clock, {**contenders, **{name: probe[0] for name, probe in probes.items()}}, arguments.seconds)
+    times = timing.interleave(
+        clock, {**contenders, **{name: probe[0] for name, probe in probes.items()}}, arguments.seconds
+    )
     speed = {name: size / times[name]["median_us"] * 1e-3 for name, (_, size, _) in probes.items()}
     fastest = lambda streams: max((name for name in probes if probes[name][2] == streams), key=speed.get)
     probe, copy = fastest((case.reads, case.writes)), fastest((1, 1))
@@ -218,9 +252,24 @@ def run_case(case, library, clock, arguments):
     for name in (*contenders, *probes):
         size = probes[name][1] if name in probes else case.bytes
         gbps = size / times[name]["median_us"] * 1e-3
-        row = {"op": case.op, "case": case.name, "dtype": case.dtype, "rows": case.m, "width": case.n, "device": arguments.device, "who": name,
-               **times[name], "gbps": gbps, "roof_fraction": gbps / speed[probe], "probe": probe, "probe_gbps": speed[probe],
-               "copy": copy, "copy_gbps": speed[copy], "bytes": size, "threads": arguments.threads}
+        row = {
+            "op": case.op,
+            "case": case.name,
+            "dtype": case.dtype,
+            "rows": case.m,
+            "width": case.n,
+            "device": arguments.device,
+            "who": name,
+            **times[name],
+            "gbps": gbps,
+            "roof_fraction": gbps / speed[probe],
+            "probe": probe,
+            "probe_gbps": speed[probe],
+            "copy": copy,
+            "copy_gbps": speed[copy],
+            "bytes": size,
+            "threads": arguments.threads,
+        }
         if name == "saker":
             row.update(kernel=kernel, max_relative_error=error, reads=case.reads, writes=case.writes)
         rows.append(row)
@@ -230,9 +279,12 @@ def run_case(case, library, clock, arguments):
 def show(rows):
     by = {row["who"]: row for row in rows}
     mine = by["saker"]
-    line = f"{mine['op']:18} {mine['case']:20} {mine['median_us']:10.1f} us {mine['gbps']:8.1f} GB/s {100 * mine['roof_fraction']:4.0f}% of {mine['probe']:11}"
+    line = f"{mine['op']:18} {mine['case']:20} {mine['median_us']:10.1f} us {mine['gbps']:8.1f} GB/s"
+    line += f" {100 * mine['roof_fraction']:4.0f}% of {mine['probe']:11}"
     for name in PEERS:
-        line += f" {name[6:]}: {by[name]['median_us'] / mine['median_us']:6.2f}x" if name in by else f" {name[6:]}:      -"
+        line += (
+            f" {name[6:]}: {by[name]['median_us'] / mine['median_us']:6.2f}x" if name in by else f" {name[6:]}:      -"
+        )
     print(f"{line}  error {mine['max_relative_error']:.1e}", flush=True)
 
 
@@ -250,7 +302,10 @@ def summary(rows):
                 ratios[key] = peer / times["saker"]
         if ratios:
             worst = min(ratios, key=ratios.get)
-            print(f"against {name:14}: geometric mean {common.geometric_mean(ratios.values()):.2f}x, worst {ratios[worst]:.2f}x ({worst[0]} {worst[1]})")
+            print(
+                f"against {name:14}: geometric mean {common.geometric_mean(ratios.values()):.2f}x, "
+                f"worst {ratios[worst]:.2f}x ({worst[0]} {worst[1]})"
+            )
 
 
 def main():
@@ -264,7 +319,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="per case, at least seven rounds")
     parser.add_argument("--limit", type=float, default=0, help="stop after so many seconds and keep what there is")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--way", choices=("binding", "ctypes"), help="how Saker is called; without it the binding if it can be imported")
+    parser.add_argument(
+        "--way", choices=("binding", "ctypes"), help="how Saker is called; without it the binding if it can be imported"
+    )
     parser.add_argument("--build", default=os.path.join(common.ROOT, "build"))
     parser.add_argument("--out", help="results file; without it bench/results/<machine>-<what>.json")
     arguments = parser.parse_args()
@@ -275,11 +332,26 @@ def main():
     keep_freed_memory()
     library = ours.open_library(arguments.build, arguments.device, arguments.threads, arguments.way)
     clock = timing.Cuda() if arguments.device == "cuda" else timing.Cpu()
-    head = {"what": "peers", "device": arguments.device, "threads": arguments.threads, **common.describe(arguments.build, arguments.device),
-            "torch": torch.__version__, "cuda": torch.version.cuda if arguments.device == "cuda" else None, "called": library.way}
-    path = arguments.out or os.path.join(common.RESULTS, f"{common.slug(head, arguments.device)}-peers-{arguments.set}"
-                                         + (f"-{arguments.threads}thread" if arguments.device == "cpu" else "") + ".json")
-    print(f"{head['machine']}, torch {head['torch']}, {arguments.threads} threads, saker {head['version']} {head['commit']} by {library.way}", flush=True)
+    head = {
+        "what": "peers",
+        "device": arguments.device,
+        "threads": arguments.threads,
+        **common.describe(arguments.build, arguments.device),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if arguments.device == "cuda" else None,
+        "called": library.way,
+    }
+    path = arguments.out or os.path.join(
+        common.RESULTS,
+        f"{common.slug(head, arguments.device)}-peers-{arguments.set}"
+        + (f"-{arguments.threads}thread" if arguments.device == "cpu" else "")
+        + ".json",
+    )
+    print(
+        f"{head['machine']}, torch {head['torch']}, {arguments.threads} threads, "
+        f"saker {head['version']} {head['commit']} by {library.way}",
+        flush=True,
+    )
     rows, start = [], time.perf_counter()
     for op, dtype, m, n in cases(arguments):
         if arguments.limit and time.perf_counter() - start > arguments.limit:

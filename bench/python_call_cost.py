@@ -1,10 +1,10 @@
-"""What one Python call costs on a tiny tensor, ours against PyTorch's own, in one process. Prints one JSON object a line.
+"""What one Python call costs on a tiny tensor, ours against PyTorch's own, in one process. Prints a JSON row each.
 
     python bench/python_call_cost.py [--device cpu|cuda] [--rows 1] [--columns 64] [--rounds 7] [--markdown]
 
-Each number is microseconds a call: batches of calls are timed, ours and PyTorch's in turn; the median batch of each round
-is kept, and the best round is printed (the machine may be busy). On CUDA the queue is drained between batches, so that
-the host's cost is seen, not the GPU's.
+Each number is microseconds a call: batches of calls are timed, ours and PyTorch's in turn; the median batch of each
+round is kept, and the best round is printed (the machine may be busy). On CUDA the queue is drained between batches,
+and --calls keeps a batch short enough to fit in it, so that the host's cost is seen, not the GPU's.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -55,7 +55,8 @@ def variants(device, rows, columns):
     x, w, r, dy, y = make(rows, columns), make(columns), make(rows, columns), make(rows, columns), make(rows, columns)
     gx, gw = make(rows, columns, grad=True), make(columns, grad=True)
     shape, norm, grad = (columns,), saker.torch.rms_norm, torch.autograd.grad
-    ours, theirs = saker.torch.RMSNorm(columns, eps=1e-6, device=device), torch.nn.RMSNorm(columns, eps=1e-6, device=device)
+    ours = saker.torch.RMSNorm(columns, eps=1e-6, device=device)
+    theirs = torch.nn.RMSNorm(columns, eps=1e-6, device=device)
     call = saker.ops()["rms_norm"].call
 
     def no_grad(function):
@@ -76,7 +77,8 @@ def variants(device, rows, columns):
     )
     yield "module", lambda: ours(gx), lambda: theirs(gx)
     yield "module under no_grad", no_grad(lambda: ours(x)), no_grad(lambda: theirs(x))
-    yield "registered operator, no grad", lambda: torch.ops.saker.rms_norm(x, w, None, None, 1e-6, 0.0, False, False), None
+    operator = torch.ops.saker.rms_norm
+    yield "registered operator, no grad", lambda: operator(x, w, None, None, 1e-6, 0.0, False, False), None
     yield "extension alone, output given", lambda: call(x, w, None, None, y), None
     if device == "cpu":
         nx, nw, ny = x.numpy(), w.numpy(), y.numpy()
@@ -99,10 +101,12 @@ def main():
     for name, ours, theirs in variants(options.device, options.rows, options.columns):
         times = measure([f for f in (ours, theirs) if f], options.rounds, options.calls, synchronise)
         row = {
-            "bench": "python_call_cost", "case": name, "device": options.device, "rows": options.rows, "columns": options.columns,
-            "dtype": "f32", "saker_us": round(times[0], 3), "torch_us": round(times[1], 3) if theirs else None,
+            "bench": "python_call_cost", "case": name, "device": options.device, "dtype": "f32",
+            "rows": options.rows, "columns": options.columns,
+            "saker_us": round(times[0], 3), "torch_us": round(times[1], 3) if theirs else None,
             "torch_over_saker": round(times[1] / times[0], 2) if theirs else None,
-            "saker": saker.__version__, "torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine(),
+            "saker": saker.__version__, "torch": torch.__version__,
+            "python": platform.python_version(), "machine": platform.machine(),
         }  # fmt: skip
         if options.markdown:
             print(f"| {name} | {row['saker_us']:.2f} | {row['torch_us'] or '-'} | {row['torch_over_saker'] or '-'} |")

@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0
 """
+
 import resource
 import time
 
@@ -11,7 +12,8 @@ from common import stats
 
 
 class Cpu:
-    """Each timing: a pause (a pool that spins after its work must not take the next contender's core), one call that is not timed, then enough calls."""
+    """Each timing: a pause (a pool that spins after its work must not take the next contender's core), one call that is
+    not timed, then enough calls."""
 
     least_s = 0.02
 
@@ -42,7 +44,8 @@ class Cpu:
 
 
 class Cuda:
-    """Each timing: the GPU is kept busy by a sleep while the host queues the calls, so that only device time lies between the two events."""
+    """Each timing: the GPU is kept busy by a sleep while the host queues the calls, so that only device time lies between
+    the two events."""
 
     least_s = 0.005
 

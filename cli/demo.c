@@ -1,5 +1,5 @@
-/* demo.c - `saker demo`: what the machine offers, every operation on the best device as a live table, and a page with
- * plots. SPDX-License-Identifier: Apache-2.0 */
+/* demo.c - `saker demo`: what the machine offers, every operation on the best device, and a page with plots.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* explain.c - `saker explain`: arguments from the command line, by the field table, and what the library would do with
- * them. SPDX-License-Identifier: Apache-2.0
+/* explain.c - `saker explain`: arguments from the command line, and what the library would do with them.
+ * SPDX-License-Identifier: Apache-2.0
  *
  * Nothing is allocated: tensors get made-up addresses, far apart, which saker_explain never follows. */
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* roof.c - `saker roof`: what this machine can do at most: bytes a second per cache level and stream shape, operations
- * a second per type. SPDX-License-Identifier: Apache-2.0 */
+/* roof.c - `saker roof`: bytes a second per cache level and stream shape, operations a second per type.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* team.c - a few threads of the command's own: memcpy on all cores, peak rates on all cores, fast filling of big
- * buffers. SPDX-License-Identifier: Apache-2.0
+/* team.c - a few threads of the command's own: memcpy and peak rates on all cores, filling of big buffers.
+ * SPDX-License-Identifier: Apache-2.0
  *
  * Idle members sleep, so that they do not disturb the library's pool while that is timed. */
 #include <pthread.h>

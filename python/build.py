@@ -21,7 +21,7 @@ def version():
     """The version in include/saker.h, the only place that states it."""
     with open(os.path.join(ROOT, "include", "saker.h")) as header:
         text = header.read()
-    return ".".join(re.search(rf"define SAKER_VERSION_{part} (\d+)", text).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
+    return ".".join(re.findall(r"define SAKER_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text))
 
 
 def build_extension(target):

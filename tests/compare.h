@@ -8,8 +8,8 @@
 #include "saker.h"
 
 typedef struct comparison {
-    int64_t failed;       /* elements outside their bound */
-    int64_t index;        /* the first of them */
+    int64_t failed; /* elements outside their bound */
+    int64_t index;  /* the first of them */
     double got, want, bound;
     /* Over float elements that passed and whose bound is well below their value: */
     double worst;         /* largest |got - want| / bound */

@@ -29,15 +29,18 @@ static inline void norm_fill(void)
 
 static inline saker_status norm_run(saker_context *ctx, norm_results *r)
 {
-    saker_tensor x = SAKER_TENSOR(norm_x, SAKER_F32, NORM_ROWS, NORM_COLS), w = SAKER_TENSOR(norm_w, SAKER_F32, NORM_COLS);
-    saker_tensor y = SAKER_TENSOR(r->y, SAKER_F32, NORM_ROWS, NORM_COLS), rstd = SAKER_TENSOR(r->rstd, SAKER_F32, NORM_ROWS);
-    saker_tensor dx = SAKER_TENSOR(r->dx, SAKER_F32, NORM_ROWS, NORM_COLS), dw = SAKER_TENSOR(r->dw, SAKER_F32, NORM_COLS);
+    saker_tensor x = SAKER_TENSOR(norm_x, SAKER_F32, NORM_ROWS, NORM_COLS),
+                 w = SAKER_TENSOR(norm_w, SAKER_F32, NORM_COLS);
+    saker_tensor y = SAKER_TENSOR(r->y, SAKER_F32, NORM_ROWS, NORM_COLS),
+                 rstd = SAKER_TENSOR(r->rstd, SAKER_F32, NORM_ROWS);
+    saker_tensor dx = SAKER_TENSOR(r->dx, SAKER_F32, NORM_ROWS, NORM_COLS),
+                 dw = SAKER_TENSOR(r->dw, SAKER_F32, NORM_COLS);
     memset(r, 0xa5, sizeof *r);
     saker_status s = saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .weight = &w, .y = &y, .rstd = &rstd));
     if (s)
         return s;
-    return saker_rms_norm_backward(ctx, SAKER_ARGS(rms_norm_backward, .dy = &x, .x = &y, .weight = &w, .rstd = &rstd,
-                                                   .dx = &dx, .dweight = &dw));
+    return saker_rms_norm_backward(
+        ctx, SAKER_ARGS(rms_norm_backward, .dy = &x, .x = &y, .weight = &w, .rstd = &rstd, .dx = &dx, .dweight = &dw));
 }
 
 #endif

@@ -140,7 +140,8 @@ static bool buffer_alloc(saker_context *ctx, bool cuda, const suite_tensor *t, i
     size_t shift = how->place == PLACE_ODD ? unit * (size_t)(1 + 2 * (index % 4)) : 0;
     *b = (buffer){0};
     if (cuda) {
-        b->offset = RED_ZONE + (how->place == PLACE_BACK ? (MAX_ALIGN - span % MAX_ALIGN) % MAX_ALIGN / unit * unit : shift);
+        b->offset =
+            RED_ZONE + (how->place == PLACE_BACK ? (MAX_ALIGN - span % MAX_ALIGN) % MAX_ALIGN / unit * unit : shift);
         b->bytes = b->offset + span + RED_ZONE;
         b->image = room((int64_t)b->bytes, 1);
         if (saker_memory_alloc(ctx, b->bytes, &b->device))

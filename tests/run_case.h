@@ -31,9 +31,9 @@ typedef enum place {
 
 typedef struct run_how {
     place place;
-    unsigned char poison;   /* what outputs and gaps are filled with */
-    bool lend;              /* lend a workspace of exactly the asked size, with garbage in it */
-    bool with_strides;      /* give compact strides explicitly, and the device too */
+    unsigned char poison; /* what outputs and gaps are filled with */
+    bool lend;            /* lend a workspace of exactly the asked size, with garbage in it */
+    bool with_strides;    /* give compact strides explicitly, and the device too */
 } run_how;
 
 typedef struct run_result {

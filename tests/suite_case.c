@@ -1,4 +1,4 @@
-/* suite_case.c - turns a case of a suite into memory and arguments: strides, fills, stores, loads, binding by the fields.
+/* suite_case.c - turns a case of a suite into memory and arguments: strides, fills, stores, loads, binding.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stddef.h>
@@ -187,22 +187,33 @@ static double draw(suite_fill fill, const float_format *f, int64_t i, uint64_t *
 {
     double max = f ? f->max : 127;
     switch (fill) {
-    case SUITE_UNIFORM: return 4 * uniform(state) - 2;
-    case SUITE_ZERO: return 0;
-    case SUITE_CONSTANT: return 3;
-    case SUITE_LARGE: return fmin(fmax(1e4 * normal(state), -max), max);
-    case SUITE_HUGE: return fmin(fmax(1e15 * normal(state), -max), max);
+    case SUITE_UNIFORM:
+        return 4 * uniform(state) - 2;
+    case SUITE_ZERO:
+        return 0;
+    case SUITE_CONSTANT:
+        return 3;
+    case SUITE_LARGE:
+        return fmin(fmax(1e4 * normal(state), -max), max);
+    case SUITE_HUGE:
+        return fmin(fmax(1e15 * normal(state), -max), max);
     case SUITE_TINY: {
         /* From the smallest denormal to eight times the smallest normal. */
         double sign = mix(state) & 1 ? -1 : 1, octaves = f ? f->mantissa_bits + 3 : 0;
         return sign * (f ? f->step_min : 1) * exp2(octaves * uniform(state));
     }
-    case SUITE_MAX: return mix(state) & 1 ? -max : max;
-    case SUITE_ALTERNATING: return i & 1 ? -1 : 1;
-    case SUITE_POSITIVE: return 0.5 + 1.5 * uniform(state);
-    case SUITE_OFFSET: return 1000 + normal(state);
-    case SUITE_BITS: return (double)(mix(state) >> 12); /* cut to the type by the caller */
-    default: return normal(state);
+    case SUITE_MAX:
+        return mix(state) & 1 ? -max : max;
+    case SUITE_ALTERNATING:
+        return i & 1 ? -1 : 1;
+    case SUITE_POSITIVE:
+        return 0.5 + 1.5 * uniform(state);
+    case SUITE_OFFSET:
+        return 1000 + normal(state);
+    case SUITE_BITS:
+        return (double)(mix(state) >> 12); /* cut to the type by the caller */
+    default:
+        return normal(state);
     }
 }
 

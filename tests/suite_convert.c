@@ -1,4 +1,4 @@
-/* suite_convert.c - see suite_convert.h. Generic over (exponent bits, mantissa bits): one rule for five float types, no tables.
+/* suite_convert.c - see suite_convert.h. One rule for five float types, from their exponent and mantissa bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "suite_convert.h"
 
@@ -14,12 +14,18 @@ static const float_format e5m2 = {5, 2, 15, true, true, 57344, 0x1p-16};
 const float_format *float_format_of(saker_type type)
 {
     switch (type) {
-    case SAKER_F32: return &f32;
-    case SAKER_F16: return &f16;
-    case SAKER_BF16: return &bf16;
-    case SAKER_E4M3: return &e4m3;
-    case SAKER_E5M2: return &e5m2;
-    default: return NULL;
+    case SAKER_F32:
+        return &f32;
+    case SAKER_F16:
+        return &f16;
+    case SAKER_BF16:
+        return &bf16;
+    case SAKER_E4M3:
+        return &e4m3;
+    case SAKER_E5M2:
+        return &e5m2;
+    default:
+        return NULL;
     }
 }
 
@@ -41,11 +47,16 @@ static double step_at(const float_format *f, double v)
 static double integer_limit(saker_type type, bool upper)
 {
     switch (type) {
-    case SAKER_I8: return upper ? 127 : -127; /* symmetric, as the library quantises */
-    case SAKER_U8: return upper ? 255 : 0;
-    case SAKER_BOOL: return upper ? 1 : 0;
-    case SAKER_I32: return upper ? 2147483647. : -2147483648.;
-    default: return upper ? 0x1p53 : -0x1p53;
+    case SAKER_I8:
+        return upper ? 127 : -127; /* symmetric, as the library quantises */
+    case SAKER_U8:
+        return upper ? 255 : 0;
+    case SAKER_BOOL:
+        return upper ? 1 : 0;
+    case SAKER_I32:
+        return upper ? 2147483647. : -2147483648.;
+    default:
+        return upper ? 0x1p53 : -0x1p53;
     }
 }
 
@@ -120,15 +131,26 @@ double decode(saker_type type, const void *p)
     int64_t i64;
     float f;
     switch (type) {
-    case SAKER_F32: memcpy(&f, p, 4); return f; /* double holds it exactly; decode_float agrees (test_oracle.c) */
-    case SAKER_I32: memcpy(&u32, p, 4); return (int32_t)u32;
-    case SAKER_I64: memcpy(&i64, p, 8); return (double)i64;
-    case SAKER_I8: return *(const int8_t *)p;
+    case SAKER_F32:
+        memcpy(&f, p, 4);
+        return f; /* double holds it exactly; decode_float agrees (test_oracle.c) */
+    case SAKER_I32:
+        memcpy(&u32, p, 4);
+        return (int32_t)u32;
+    case SAKER_I64:
+        memcpy(&i64, p, 8);
+        return (double)i64;
+    case SAKER_I8:
+        return *(const int8_t *)p;
     case SAKER_U8:
-    case SAKER_BOOL: return *(const uint8_t *)p;
+    case SAKER_BOOL:
+        return *(const uint8_t *)p;
     case SAKER_E4M3:
-    case SAKER_E5M2: return decode_float(float_format_of(type), *(const uint8_t *)p);
-    default: memcpy(&u16, p, 2); return decode_float(float_format_of(type), u16);
+    case SAKER_E5M2:
+        return decode_float(float_format_of(type), *(const uint8_t *)p);
+    default:
+        memcpy(&u16, p, 2);
+        return decode_float(float_format_of(type), u16);
     }
 }
 
@@ -143,16 +165,24 @@ void encode(saker_type type, double v, void *p)
         f = (float)v;
         memcpy(p, &f, 4);
         break;
-    case SAKER_I32: memcpy(p, &i32, 4); break;
+    case SAKER_I32:
+        memcpy(p, &i32, 4);
+        break;
     case SAKER_I64:
         i64 = (int64_t)v;
         memcpy(p, &i64, 8);
         break;
     case SAKER_I8:
     case SAKER_U8:
-    case SAKER_BOOL: *(uint8_t *)p = (uint8_t)i32; break;
+    case SAKER_BOOL:
+        *(uint8_t *)p = (uint8_t)i32;
+        break;
     case SAKER_E4M3:
-    case SAKER_E5M2: *(uint8_t *)p = (uint8_t)encode_float(float_format_of(type), v); break;
-    default: u16 = (uint16_t)encode_float(float_format_of(type), v); memcpy(p, &u16, 2);
+    case SAKER_E5M2:
+        *(uint8_t *)p = (uint8_t)encode_float(float_format_of(type), v);
+        break;
+    default:
+        u16 = (uint16_t)encode_float(float_format_of(type), v);
+        memcpy(p, &u16, 2);
     }
 }

@@ -1,8 +1,8 @@
-/* test_alloc.c - every allocation of the library fails once: OUT_OF_MEMORY comes back, nothing leaks, the next call works (O1).
+/* test_alloc.c - every allocation fails once: OUT_OF_MEMORY comes back, nothing leaks, the next call works (O1).
  * SPDX-License-Identifier: Apache-2.0
  *
- * Linked with -Wl,--wrap for each allocator, so that the library's calls come here first. Also shows that a context with
- * a lent workspace allocates nothing. */
+ * Linked with -Wl,--wrap for each allocator, so that the library's calls come here first. Also shows that a context
+ * with a lent workspace allocates nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +93,8 @@ static saker_status life(void)
     if (!s)
         s = saker_memory_alloc(ctx, 5 << 20, &memory);
     if (!s) {
-        saker_tensor x = SAKER_TENSOR(memory, SAKER_U8, 1 << 20), y = SAKER_TENSOR((char *)memory + (1 << 20), SAKER_U8, 1 << 20);
+        saker_tensor x = SAKER_TENSOR(memory, SAKER_U8, 1 << 20),
+                     y = SAKER_TENSOR((char *)memory + (1 << 20), SAKER_U8, 1 << 20);
         int64_t sum;
         saker_tensor check = SAKER_TENSOR(&sum, SAKER_I64, 1);
         saker_stream_args a = {.struct_size = sizeof a, .x0 = &x, .y0 = &y, .checksum = &check};

@@ -1,8 +1,8 @@
 /* test_args.c - wrong arguments, derived from the field tables: a new op is tested here without a line of its own.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Each wrong call must give the right status, a sentence that names the operation and the argument, the same answer from
- * saker_explain and saker_workspace_bytes, and must not change a byte of any tensor. */
+ * Each wrong call must give the right status, a sentence that names the operation and the argument, the same answer
+ * from saker_explain and saker_workspace_bytes, and must not change a byte of any tensor. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -161,9 +161,8 @@ static const struct {
 static bool pair_allowed(const char *op, const char *a, const char *b)
 {
     for (size_t i = 0; i < sizeof allowed_pairs / sizeof *allowed_pairs; i++)
-        if (!strcmp(op, allowed_pairs[i].op) &&
-            ((!strcmp(a, allowed_pairs[i].a) && !strcmp(b, allowed_pairs[i].b)) ||
-             (!strcmp(b, allowed_pairs[i].a) && !strcmp(a, allowed_pairs[i].b))))
+        if (!strcmp(op, allowed_pairs[i].op) && ((!strcmp(a, allowed_pairs[i].a) && !strcmp(b, allowed_pairs[i].b)) ||
+                                                 (!strcmp(b, allowed_pairs[i].a) && !strcmp(a, allowed_pairs[i].b))))
             return true;
     return false;
 }
@@ -233,7 +232,8 @@ static void struct_sizes(fixture *f)
     _Static_assert(SUITE_ARGS_BYTES >= 160, "room for a longer struct");
     f->args[f->op->args_size + 9] = 0;
     *size = f->op->args_size + 16;
-    saker_status got = saker_call(ctx, f->op, f->args); /* longer, with zeros: a later version that asks for nothing new */
+    saker_status got =
+        saker_call(ctx, f->op, f->args); /* longer, with zeros: a later version that asks for nothing new */
     CHECK_TEXT(got == SAKER_OK, "%s: a longer struct with a zero tail gives %s", f->op->name, saker_context_error(ctx));
     fixture_reset(f);
 }

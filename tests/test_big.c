@@ -67,7 +67,8 @@ static void many_rows(saker_context *ctx)
     float row[8] = {1, 2, 3, 4, 5, 6, 7, 8}, out[8];
     int64_t shape[2] = {(int64_t)1 << 33, 8}, expanded[2] = {0, 1}, one[2] = {1, 8};
     saker_tensor x = saker_tensor_of(row, SAKER_F32, 2, shape, expanded);
-    saker_tensor y = saker_tensor_of(out, SAKER_F32, 2, shape, NULL), small = saker_tensor_of(out, SAKER_F32, 2, one, NULL);
+    saker_tensor y = saker_tensor_of(out, SAKER_F32, 2, shape, NULL),
+                 small = saker_tensor_of(out, SAKER_F32, 2, one, NULL);
     char text[512];
     saker_rms_norm_args a = {.struct_size = sizeof a, .x = &x, .y = &y};
     size_t bytes;

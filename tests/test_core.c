@@ -1,4 +1,4 @@
-/* test_core.c - contexts, status codes, the self-description, explain, workspace, empty tensors, memory and time helpers.
+/* test_core.c - contexts, status codes, self-description, explain, workspace, empty tensors, memory and time helpers.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>
@@ -91,8 +91,8 @@ static void contexts(void)
 
 static void names(void)
 {
-    static const char *const codes[] = {"OK",        "INVALID_ARG",   "UNSUPPORTED", "NULL_POINTER", "MISALIGNED",
-                                        "ALIAS",     "OVERFLOW",      "WORKSPACE",   "OUT_OF_MEMORY", "DEVICE",
+    static const char *const codes[] = {"OK",          "INVALID_ARG", "UNSUPPORTED", "NULL_POINTER",  "MISALIGNED",
+                                        "ALIAS",       "OVERFLOW",    "WORKSPACE",   "OUT_OF_MEMORY", "DEVICE",
                                         "DEVICE_LOST", "COMM",        "BAD_INDEX",   "VERSION"};
     for (int i = 0; i < 14; i++)
         CHECK_TEXT(!strcmp(saker_status_name((saker_status)i), codes[i]), "status %d is %s", i,
@@ -171,7 +171,8 @@ static void questions(void)
     uint16_t px[16 * 64] = {0}, pw[64] = {0}, py[16 * 64];
     x.data = px, w.data = pw, y.data = py;
     CHECK(saker_rms_norm(ctx, &a) == SAKER_OK);
-    CHECK_TEXT(!strcmp(saker_context_kernel(ctx), kernel), "explain said %s, %s ran", kernel, saker_context_kernel(ctx));
+    CHECK_TEXT(!strcmp(saker_context_kernel(ctx), kernel), "explain said %s, %s ran", kernel,
+               saker_context_kernel(ctx));
     a.eps = -1; /* a failure leaves the record of the last success */
     CHECK(saker_rms_norm(ctx, &a) != SAKER_OK);
     CHECK(!strcmp(saker_context_kernel(ctx), kernel));

@@ -167,6 +167,7 @@ static void call_cost(void)
     const saker_rms_norm_args *args = SAKER_ARGS(rms_norm, .x = &n.x, .weight = &n.w, .y = &n.y);
     if (!built_in(ctx, saker_rms_norm(ctx, args)))
         return;
+    const skr_driver fake = skr_cu;
     skr_cu.cuCtxGetCurrent = free_current;
     skr_cu.cuLaunchKernelEx = free_launch;
     double best = 1e30;
@@ -179,6 +180,8 @@ static void call_cost(void)
     }
     printf("     one saker_rms_norm call without driver and kernel: %.0f ns\n", best);
     CHECK(best < 3000);
+    skr_cu = fake;
+    saker_context_destroy(ctx);
 }
 
 int main(int argc, char **argv)

@@ -95,7 +95,8 @@ static void many_times(const char *path)
     }
     CHECK_TEXT(!dlopen(path, RTLD_NOW | RTLD_NOLOAD), "the library is still loaded after the last dlclose");
     CHECK_TEXT(entries("/proc/self/fd") == files, "open files grew from %d to %d", files, entries("/proc/self/fd"));
-    CHECK_TEXT(entries("/proc/self/task") == threads, "threads grew from %d to %d", threads, entries("/proc/self/task"));
+    CHECK_TEXT(entries("/proc/self/task") == threads, "threads grew from %d to %d", threads,
+               entries("/proc/self/task"));
     /* 900 rounds that lost one page each would show; the allocator may keep a few. */
     CHECK_TEXT(memory_pages() - pages < 200, "resident memory grew by %ld pages in %d rounds", memory_pages() - pages,
                ROUNDS - 101);

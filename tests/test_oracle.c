@@ -104,7 +104,7 @@ static double loss(const double *x, const double *w, const double *bias, const d
 
 /* Central difference in one variable; the step balances truncation (h^2) against cancellation (2^-53 / h). */
 #define DIFFERENCE(variable, expression)                                                                               \
-    (variable += 1e-5, plus = (expression), variable -= 2e-5, minus = (expression), variable += 1e-5,                   \
+    (variable += 1e-5, plus = (expression), variable -= 2e-5, minus = (expression), variable += 1e-5,                  \
      (plus - minus) / 2e-5)
 
 static void gradients(void)
@@ -113,7 +113,8 @@ static void gradients(void)
     double dx[ROWS * N], dw[HEADS * N], db[HEADS * N], bound[ROWS * N], plus, minus;
     float offset = 0.5f, eps = 0.01f;
     srand(7);
-    for (int i = 0; i < ROWS * N; i++) { /* values that f32 holds, so that the oracle's own rounding of w + offset is exact */
+    for (int i = 0; i < ROWS * N;
+         i++) { /* values that f32 holds, so that the oracle's own rounding of w + offset is exact */
         x[i] = rand() % 64 / 16.0 - 2;
         w[i] = rand() % 64 / 16.0 - 2;
         bias[i] = rand() % 64 / 16.0 - 2;
@@ -121,15 +122,16 @@ static void gradients(void)
         dres[i] = rand() % 64 / 16.0 - 2;
     }
     saker_rms_norm_backward_args a = {.struct_size = sizeof a, .eps = eps, .weight_offset = offset};
-    suite_case c = {.name = "gradients",
-                    .n_tensors = 7,
-                    .tensor = {{.field = "dy", .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
-                               {.field = "x", .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
-                               {.field = "weight", .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
-                               {.field = "dresidual_out", .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
-                               {.field = "dx", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
-                               {.field = "dweight", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
-                               {.field = "dbias", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}}}};
+    suite_case c = {
+        .name = "gradients",
+        .n_tensors = 7,
+        .tensor = {{.field = "dy", .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
+                   {.field = "x", .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
+                   {.field = "weight", .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
+                   {.field = "dresidual_out", .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
+                   {.field = "dx", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
+                   {.field = "dweight", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
+                   {.field = "dbias", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}}}};
     memcpy(c.args, &a, sizeof a);
     double bound_w[HEADS * N], bound_b[HEADS * N];
     double *value[] = {dy, x, w, dres, dx, dw, db}, *bounds[] = {NULL, NULL, NULL, NULL, bound, bound_w, bound_b};
@@ -145,10 +147,13 @@ static void gradients(void)
     }
     /* The forward oracle agrees with the plain formula above: sum dy * y is the loss without dres. */
     saker_rms_norm_args f = {.struct_size = sizeof f, .eps = eps, .weight_offset = offset};
-    suite_case forward = {.name = "forward",
-                          .n_tensors = 4,
-                          .tensor = {c.tensor[1], c.tensor[2], {.field = "bias", .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
-                                     {.field = "y", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}}}};
+    suite_case forward = {
+        .name = "forward",
+        .n_tensors = 4,
+        .tensor = {c.tensor[1],
+                   c.tensor[2],
+                   {.field = "bias", .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
+                   {.field = "y", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}}}};
     memcpy(forward.args, &f, sizeof f);
     double y[ROWS * N], none[ROWS * N] = {0}, total = 0;
     double *fvalue[] = {x, w, bias, y}, *fbounds[] = {NULL, NULL, NULL, bound};

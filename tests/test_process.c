@@ -1,4 +1,4 @@
-/* test_process.c - the library in a real process: many threads, nested use, fork, signals, cancelled threads, environment.
+/* test_process.c - the library in a real process: many threads, nested use, fork, signals, environment.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Everywhere the question is the same: are the bits those of a quiet single-threaded run? */
@@ -121,10 +121,8 @@ static void own_threads(void)
     for (int k = 0; k < 2; k++)
         for (int width = 2; width <= 16; width += 7) {
             int calls = 0;
-            saker_config c = {.struct_size = sizeof c,
-                              .parallel_for = ways[k],
-                              .parallel_user = &calls,
-                              .parallel_width = width};
+            saker_config c = {
+                .struct_size = sizeof c, .parallel_for = ways[k], .parallel_user = &calls, .parallel_width = width};
             saker_context *ctx = NULL;
             saker_context_create(&ctx, &c);
             CHECK_TEXT(same_bits(ctx) && calls > 0, "parallel_for %d of width %d, called %d times", k, width, calls);
@@ -283,9 +281,10 @@ static int count(const char *text, const char *word)
 
 static void environment(void)
 {
-    static const char *const nonsense[] = {"SAKER_ISA=pentium",  "SAKER_ISA=-1",      "SAKER_THREADS=many",
-                                           "SAKER_THREADS=-3",   "SAKER_THREADS=0",   "SAKER_THREADS=2x",
-                                           "SAKER_VERBOSE=loud", "SAKER_VERBOSE=-1",  "SAKER_THREADS=99999999999999999999x"};
+    static const char *const nonsense[] = {
+        "SAKER_ISA=pentium",  "SAKER_ISA=-1",     "SAKER_THREADS=many",
+        "SAKER_THREADS=-3",   "SAKER_THREADS=0",  "SAKER_THREADS=2x",
+        "SAKER_VERBOSE=loud", "SAKER_VERBOSE=-1", "SAKER_THREADS=99999999999999999999x"};
     char text[8192];
     CHECK(child(NULL, 0, text, sizeof text) == 0 && count(text, "ignored") == 0 && count(text, "saker: ") == 0);
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {

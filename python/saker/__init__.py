@@ -8,7 +8,7 @@
     y = saker.torch.rms_norm(x, weight)
 
 Every operation of the library is here as a function, made from the library's own table: saker.ops() lists them and
-help(saker.rms_norm) shows the arguments. Tensors are never copied. Importing starts nothing: no thread, no CUDA, no context.
+help(saker.rms_norm) shows the arguments. Tensors are not copied. Importing starts nothing: no thread, no CUDA.
 SPDX-License-Identifier: Apache-2.0
 """
 import importlib

@@ -92,8 +92,8 @@ static type_entry type_of(PyObject *object)
     return entry;
 }
 
-/* Lazily negated tensors are views of the imaginary part of complex numbers, so no stride that matters is odd. This keeps
- * the question, which costs more than the whole exchange, away from ordinary tensors. */
+/* Lazily negated tensors are views of the imaginary part of complex numbers, so no stride that matters is odd. This
+ * keeps the question, which costs more than the whole exchange, away from ordinary tensors. */
 static bool maybe_negated(const saker_tensor *t)
 {
     for (int32_t i = 0; t->strides && i < t->ndim; i++)

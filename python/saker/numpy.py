@@ -1,9 +1,9 @@
 """The functions of saker, one for each operation, made from the library's field tables.
 
-Outputs that are given may be anything that speaks DLPack. Outputs that are left out are allocated for NumPy arrays (with
-ml_dtypes for bfloat16 and float8): y=None gives the operation's usual outputs, rstd=True asks for one more, and
-y_quant=numpy.int8 asks for one of that type. The result is the output, or a tuple of them in the table's order.
-NumPy itself is imported by the first allocation only.
+Outputs that are given may be anything that speaks DLPack. Outputs that are left out are allocated for NumPy arrays
+(ml_dtypes has bfloat16 and float8): without any, the operation's usual ones are; y=True, rstd=True asks for these, and
+y_quant=numpy.int8 for one of that type. The result is the output, or a tuple of them in the table's order.
+NumPy itself is never imported from here.
 SPDX-License-Identifier: Apache-2.0
 """
 import inspect
@@ -81,16 +81,15 @@ def _is_request(value):
 
 
 def _allocate(op, outputs, given, requests):
-    """Puts new arrays in place of the requests, or in place of the usual outputs when there is no request; returns their names."""
+    """Puts new arrays in place of the requests, or without any of the usual outputs, and returns their names."""
     rule = _RULES.get(op)
     first = next(iter(requests), None)
     if rule is None:
         if first:
             raise TypeError(f"{op}: {first} cannot be allocated, give a tensor")
         return ()  # the library says what is missing
-    import numpy
-
-    if not isinstance(given.get("x"), numpy.ndarray):
+    numpy = sys.modules.get("numpy")  # whoever gives an array has imported it
+    if numpy is None or not isinstance(given.get("x"), numpy.ndarray):
         if first:
             raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {first} as a tensor")
         return ()

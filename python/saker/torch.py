@@ -6,9 +6,9 @@
     norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
 
 There are two ways through this file. Plain tensors outside of any tracing go straight to the extension, under a small
-torch.autograd.Function when a gradient is wanted: that costs less than one dispatcher call. Everything else (torch.compile,
-fake tensors, tensor subclasses, dispatch modes, function transforms) goes through torch.ops.saker.*, which have fakes and gradients of their own.
-Both end in the same two functions, _forward and _backward.
+torch.autograd.Function when a gradient is wanted: that costs less than one dispatcher call. Everything else
+(torch.compile, fake tensors, tensor subclasses, dispatch modes, function transforms) goes through torch.ops.saker.*,
+which have fakes and gradients of their own. Both end in the same two functions, _forward and _backward.
 SPDX-License-Identifier: Apache-2.0
 """
 import torch
@@ -40,7 +40,7 @@ def _straight(*tensors):
     changed = False
     straight = []
     for t in tensors:
-        if isinstance(t, torch.Tensor) and (t.is_neg() or (t.dim() and t.stride(-1) != 1)):
+        if isinstance(t, torch.Tensor) and (t.is_neg() or not t.is_contiguous()):
             t = t.resolve_neg().contiguous()
             changed = True
         straight.append(t)
@@ -73,7 +73,7 @@ def _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_w
 
 
 def _backward(dy, x, weight, bias, rstd, ds, eps, weight_offset, round_before_weight, wants, dx_type):
-    """(dx, dweight, dbias), None where wants says no. x is what forward normalised; bias is only looked at for its shape."""
+    """(dx, dweight, dbias), None where wants says no. x is what forward normalised; of bias only the shape matters."""
     dx = _empty_like(x, dtype=dx_type, memory_format=_rows) if wants[0] else None
     dweight = _empty_like(weight, memory_format=_rows) if wants[1] else None
     dbias = _empty_like(bias, memory_format=_rows) if wants[2] else None
@@ -140,18 +140,23 @@ def _gradients(ctx, dy, ds):
         dx = dx.to(x_type)
     if dresidual is not None and needs[3] and dresidual.dtype != residual_type:
         dresidual = dresidual.to(residual_type)
-    return dx if needs[0] else None, dweight if needs[1] else None, dbias if needs[2] else None, dresidual if needs[3] else None
+    found = (dx, dweight, dbias, dresidual)
+    return tuple([gradient if needed else None for gradient, needed in zip(found, needs)])
 
 
 # ---------------------------------------------------------------- operators: fixed arity, absent outputs are empty
 
-_FORWARD = "(Tensor x, Tensor? weight, Tensor? bias, Tensor? residual, float eps, float weight_offset, bool round_before_weight"
-torch.library.define("saker::rms_norm", _FORWARD + ", bool save_rstd) -> (Tensor, Tensor, Tensor)")
-torch.library.define("saker::rms_norm_quant", _FORWARD + ", Tensor? scale, int quant, ScalarType dtype) -> (Tensor, Tensor, Tensor)")
+_TENSORS = "Tensor x, Tensor? weight, Tensor? bias, Tensor? residual"
+_OPTIONS = "float eps, float weight_offset, bool round_before_weight"
+_THREE = " -> (Tensor, Tensor, Tensor)"
+torch.library.define("saker::rms_norm", f"({_TENSORS}, {_OPTIONS}, bool save_rstd)" + _THREE)
+torch.library.define(
+    "saker::rms_norm_quant", f"({_TENSORS}, {_OPTIONS}, Tensor? scale, int quant, ScalarType dtype)" + _THREE
+)
 torch.library.define(
     "saker::rms_norm_backward",
-    "(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? rstd, Tensor? dresidual_out, float eps, float weight_offset, "
-    "bool round_before_weight, bool want_dx, bool want_dweight, bool want_dbias, ScalarType dx_dtype) -> (Tensor, Tensor, Tensor)",
+    "(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? rstd, Tensor? dresidual_out, "
+    f"{_OPTIONS}, bool want_dx, bool want_dweight, bool want_dbias, ScalarType dx_dtype)" + _THREE,
 )
 
 
@@ -220,7 +225,7 @@ def _setup(ctx, inputs, output):
     _, s, rstd = output
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(rstd)
-    ctx.save_for_backward(x if residual is None else s, weight, bias, rstd if rstd.dim() == x.dim() - 1 and inputs[-1] else None)
+    ctx.save_for_backward(x if residual is None else s, weight, bias, rstd if inputs[-1] else None)
     ctx.options = tuple(options)
     ctx.types = (x.dtype, None if residual is None else residual.dtype)
 
@@ -238,7 +243,7 @@ def _no_second_order(ctx, *grads):
 
 
 class _Transformed(torch.autograd.Function):
-    """The operator for torch.func (grad, vmap): those want setup_context, which makes every other call ten times as slow."""
+    """The operator for torch.func (grad, vmap), which wants setup_context. That is far slower, so only there."""
 
     generate_vmap_rule = True
 
@@ -281,8 +286,9 @@ torch.library.register_autograd("saker::rms_norm_backward", _no_second_order)
 def rms_norm(x, weight=None, bias=None, *, eps=1e-6, residual=None, weight_offset=0.0, round_before_weight=False):
     """y = s * rstd * (weight + weight_offset) + bias with s = x + residual; returns y, or (y, s) with a residual.
 
-    weight and bias are [N], or [H, N] for x [..., H, N]. y has x's type and s the residual's; every tensor may have its own
-    float type. eps=None is PyTorch's default. round_before_weight rounds s * rstd to x's type first, as Hugging Face's Llama does.
+    weight and bias are [N], or [H, N] for x [..., H, N]. y has x's type and s the residual's; every tensor may have its
+    own float type. eps=None is PyTorch's default. round_before_weight rounds s * rstd to x's type before the weight, as
+    Hugging Face's Llama does.
     """
     eps = eps or _eps(eps, x)
     if (
@@ -315,21 +321,19 @@ def rms_norm(x, weight=None, bias=None, *, eps=1e-6, residual=None, weight_offse
 
 
 def rms_norm_quant(
-    x, weight=None, bias=None, *, dtype=torch.float8_e4m3fn, quant="row", scale=None, eps=1e-6, residual=None, weight_offset=0.0,
-    round_before_weight=False,
+    x, weight=None, bias=None, *, dtype=torch.float8_e4m3fn, quant="row", scale=None,
+    eps=1e-6, residual=None, weight_offset=0.0, round_before_weight=False,
 ):  # fmt: skip
     """rms_norm with a quantised result: (q, scale), or (q, scale, s) with a residual. There is no gradient.
 
-    dtype: int8, float8_e4m3fn or float8_e5m2. quant: "row" and "block" (128 neighbours) compute the scale, f32 of x's leading
-    shape (and the blocks); "tensor" uses the one that is given. scale is what multiplies back.
+    dtype: int8, float8_e4m3fn or float8_e5m2. quant: "row" and "block" (128 neighbours) compute the scale, f32 of x's
+    leading shape (and the blocks); "tensor" uses the one that is given. scale is what multiplies back.
     """
     if quant not in _QUANT or (scale is None) == (quant == "tensor"):
         raise ValueError(f"rms_norm_quant: quant is {quant!r}, expected 'row' or 'block', or 'tensor' with a scale")
-    tensors = (x, weight, bias, residual)
-    q, y_scale, s = torch.ops.saker.rms_norm_quant(
-        *(None if t is None else t.detach() for t in tensors), eps or _eps(eps, x), weight_offset, round_before_weight, scale,
-        _QUANT[quant], dtype,
-    )  # fmt: skip
+    tensors = (None if t is None else t.detach() for t in (x, weight, bias, residual))
+    options = (eps or _eps(eps, x), weight_offset, round_before_weight)
+    q, y_scale, s = torch.ops.saker.rms_norm_quant(*tensors, *options, scale, _QUANT[quant], dtype)
     y_scale = scale if scale is not None else y_scale
     return (q, y_scale) if residual is None else (q, y_scale, s)
 
@@ -340,11 +344,11 @@ class RMSNorm(torch.nn.RMSNorm):
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         if len(self.normalized_shape) != 1:
-            raise ValueError(f"saker.torch.RMSNorm: normalized_shape is {self.normalized_shape}, expected one dimension")
+            raise ValueError(f"RMSNorm: normalized_shape is {self.normalized_shape}, expected one dimension")
 
     def forward(self, x):
         if self.weight is None and x.shape[-1] != self.normalized_shape[0]:
-            raise ValueError(f"saker.torch.RMSNorm: x has {x.shape[-1]} columns, expected {self.normalized_shape[0]}")
+            raise ValueError(f"RMSNorm: x has {x.shape[-1]} columns, expected {self.normalized_shape[0]}")
         return rms_norm(x, self.weight, eps=self.eps)
 
 

@@ -64,3 +64,10 @@ def oracle():
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line that `make test` can count."""
+    count = {name: len(terminalreporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
+    failed = count["failed"] + count["error"]
+    terminalreporter.write_line(f"python: {count['passed']} passed, {failed} failed, {count['skipped']} skipped")

@@ -1,13 +1,12 @@
-"""Wrong arguments and odd objects: exceptions only, that name the argument, and no output byte changes (FAULTS F2, P4, P6).
+"""Wrong arguments and odd objects: exceptions only, that name the argument, and no output byte changes.
 SPDX-License-Identifier: Apache-2.0
 """
 import ctypes
 import gc
+import sys
 
-import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 import saker
 
@@ -96,7 +95,7 @@ class Producer:
 
 
 def versioned(capsule):
-    """The head of a DLManagedTensorVersioned: major, minor, manager, deleter, flags as 64-bit words (version is two halves)."""
+    """The head of a DLManagedTensorVersioned as 64-bit words: version (two halves), manager, deleter, flags."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return ctypes.cast(get(capsule, b"dltensor_versioned"), ctypes.POINTER(ctypes.c_uint64))
@@ -112,7 +111,8 @@ def set_read_only(head):
 
 def test_dlpack_producers(oracle):
     x = np.random.default_rng(0).standard_normal((3, 16)).astype(np.float32)
-    for make in (Producer, lambda a: Producer(a, legacy=True), lambda a: a.__dlpack__(), lambda a: a.__dlpack__(max_version=(1, 0))):
+    capsules = (lambda a: a.__dlpack__(), lambda a: a.__dlpack__(max_version=(1, 0)))
+    for make in (Producer, lambda a: Producer(a, legacy=True), *capsules):
         y = np.zeros_like(x)
         saker.rms_norm(make(x), y=make(y))
         oracle.close(y, oracle.forward(x), 16)
@@ -131,8 +131,6 @@ def test_dlpack_version_and_flags():
 
 def test_capsules_are_borrowed_and_freed():
     x = np.ones((2, 8), np.float32)
-    import sys
-
     before = sys.getrefcount(x)
     for _ in range(100):
         saker.rms_norm(Producer(x), y=np.empty_like(x))
@@ -191,25 +189,3 @@ def test_numpy_scalars_are_inputs_only():
     with pytest.raises(saker.Error, match="y_scale is read-only"):
         saker.rms_norm(X[0], y_quant=np.empty(16, np.int8), y_scale=scale, quant="row")
     assert scale == np.float32(0.1)
-
-
-SHAPES = st.lists(st.integers(0, 5), max_size=9).map(tuple)
-DTYPES = st.sampled_from(["f4", "f2", "f8", "i1", "i4", "u1", "?", "c8", ">f4", "S3", "O", "V2", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
-ARRAYS = st.builds(lambda s, d: np.zeros(s, d), SHAPES, DTYPES)
-VIEWS = ARRAYS.flatmap(lambda a: st.sampled_from([a, a.T, a[::-1] if a.ndim else a, np.broadcast_to(a, (2,) + a.shape)]))
-OBJECTS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=9), VIEWS,
-    VIEWS.map(lambda a: a.view(type("Sub", (np.ndarray,), {}))), ARRAYS.map(Producer), ARRAYS.map(id),
-    st.sampled_from([np.float32(1), np.ndarray, object(), [], {}, (1.0,), np.ma.ones((2, 3), "f4"), range(3), len, ...]),
-)  # fmt: skip
-NAMES = sorted({f.name for op in saker.ops().values() for f in op.fields} | {"stream", "nonsense"})
-
-
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(st.sampled_from(sorted(saker.ops())), st.lists(OBJECTS, max_size=6), st.dictionaries(st.sampled_from(NAMES), OBJECTS, max_size=6))
-def test_odd_objects_give_exceptions_only(op, args, kwargs):
-    for function in (saker.ops()[op].call, getattr(saker, op), saker.ops()[op].explain):
-        try:
-            function(*args, **kwargs)
-        except (saker.Error, TypeError, ValueError, AttributeError, IndexError):
-            pass

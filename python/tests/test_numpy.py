@@ -1,11 +1,12 @@
 """The NumPy front: values, types, strides, allocation, read-only and negative strides.
 SPDX-License-Identifier: Apache-2.0
 """
-import ml_dtypes
 import numpy as np
 import pytest
 
 import saker
+
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
 TYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 

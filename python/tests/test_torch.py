@@ -29,7 +29,9 @@ def reference(x, weight=None, bias=None, residual=None, eps=1e-6, weight_offset=
 def close(found, expected, scale=1.0):
     found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
     assert found.shape == expected.shape
-    return (found - expected).abs().max().item() <= scale * max(1.0, expected.abs().max().item()) if found.numel() else True
+    if not found.numel():
+        return True
+    return (found - expected).abs().max().item() <= scale * max(1.0, expected.abs().max().item())
 
 
 def near(found, expected, factor=4.0):
@@ -61,7 +63,8 @@ def test_forward_and_gradients(device, dtype, shape):
     y2 = reference(x2, w2, b2)
     near(y, y2)
     dy = torch.randn_like(y)
-    for found, expected in zip(torch.autograd.grad(y, (x, w, b), dy), torch.autograd.grad(y2, (x2, w2, b2), dy.double())):
+    want = torch.autograd.grad(y2, (x2, w2, b2), dy.double())
+    for found, expected in zip(torch.autograd.grad(y, (x, w, b), dy), want):
         assert found.dtype == dtype
         near(found, expected)
     with torch.no_grad():
@@ -70,8 +73,9 @@ def test_forward_and_gradients(device, dtype, shape):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("x_type,r_type,w_type", [(TYPES[2], TYPES[0], TYPES[0]), (TYPES[0], TYPES[2], TYPES[1]), (TYPES[2],) * 3])
-def test_residual_and_mixed_types(device, x_type, r_type, w_type):
+@pytest.mark.parametrize("types", [(2, 0, 0), (0, 2, 1), (2, 2, 2)])
+def test_residual_and_mixed_types(device, types):
+    x_type, r_type, w_type = (TYPES[i] for i in types)
     (x,), (r,), (w,) = (tensors(device, t, s) for t, s in ((x_type, (6, 128)), (r_type, (6, 128)), (w_type, (128,))))
     y, s = st.rms_norm(x, w, residual=r, weight_offset=1.0, eps=1e-5)
     assert y.dtype == x_type and s.dtype == r_type
@@ -134,7 +138,8 @@ def test_finite_differences():
             up, down = ([v.clone() for v in values] for _ in range(2))
             up[i].view(-1)[k] += h
             down[i].view(-1)[k] -= h
-            assert gradient.view(-1)[k].item() == pytest.approx((loss(*up) - loss(*down)).item() / (2 * h), rel=1e-3, abs=1e-3)
+            expected = (loss(*up) - loss(*down)).item() / (2 * h)
+            assert gradient.view(-1)[k].item() == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -144,7 +149,8 @@ def test_weight_per_head(device):
     x2, w2, b2 = doubles(x, w, b)
     near(y, reference(x2, w2, b2))
     dy = torch.randn_like(y)
-    for f, e in zip(torch.autograd.grad(y, (x, w, b), dy), torch.autograd.grad(reference(x2, w2, b2), (x2, w2, b2), dy.double())):
+    want = torch.autograd.grad(reference(x2, w2, b2), (x2, w2, b2), dy.double())
+    for f, e in zip(torch.autograd.grad(y, (x, w, b), dy), want):
         near(f, e)
 
 
@@ -167,11 +173,16 @@ def test_strides(device):
 def test_strided_gradients(device):
     x, w = tensors(device, torch.float32, (6, 64), (64,))
     want = torch.autograd.grad(st.rms_norm(x, w), (x, w), torch.ones(6, 64, device=device))
-    for dy in (torch.ones((), device=device).expand(6, 64), torch.ones(64, 6, device=device).t(), torch.ones(6, 128, device=device)[:, ::2]):
+    one = torch.ones((), device=device)
+    turned = torch.ones(64, 6, device=device).t()
+    for dy in (one.expand(6, 64), turned, torch.ones(6, 128, device=device)[:, ::2]):
         for f, e in zip(torch.autograd.grad(st.rms_norm(x, w), (x, w), dy), want):
             assert torch.equal(f, e)
     y, s = st.rms_norm(x, w, residual=x.detach())
-    torch.autograd.grad((y, s), (x, w), (torch.ones(64, 6, device=device).t(), torch.ones((), device=device).expand(6, 64)))
+    found = torch.autograd.grad((y, s), (x, w), (turned, one.expand(6, 64)))
+    y, s = st.rms_norm(x, w, residual=x.detach())
+    for f, e in zip(found, torch.autograd.grad((y, s), (x, w), (turned.contiguous(), turned.contiguous()))):
+        assert torch.equal(f, e)
     (dx,) = torch.autograd.grad(st.rms_norm(x.t().contiguous().t(), w).sum(), x)
     assert torch.equal(dx, want[0])
 
@@ -278,6 +289,7 @@ def test_second_order_is_refused_clearly():
         torch.autograd.grad(dx.sum(), x)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:.*torch.jit.script")
 def test_forward_mode_and_transforms_are_never_silently_wrong():
     x, w = torch.randn(3, 16), torch.randn(16)
     with torch.autograd.forward_ad.dual_level():
@@ -328,7 +340,8 @@ def test_odd_tensors_give_exceptions_only():
     ]  # fmt: skip
     y = torch.zeros(3, 16)
     for x in odd:
-        for call in (lambda: st.rms_norm(x), lambda: saker.rms_norm(x, y=y), lambda: st.rms_norm(y, x) if x is not None else st.rms_norm(x)):
+        calls = [lambda: st.rms_norm(x), lambda: saker.rms_norm(x, y=y)]
+        for call in calls if x is None else calls + [lambda: st.rms_norm(y, x)]:
             with pytest.raises(Exception) as caught:
                 call()
             assert isinstance(caught.value, (saker.Error, TypeError, RuntimeError, AttributeError, NotImplementedError))

@@ -22,7 +22,7 @@
 #include "../../../tests/suite_convert.h"
 #include "rms_norm_test.h"
 
-#define U 0x1p-24
+#define U      0x1p-24
 #define DENORM 0x1p-149
 
 static double sum_factor(int64_t n)
@@ -128,7 +128,8 @@ static void quantise(column q, column scale, int quant, int64_t row, int64_t n, 
                 }
             }
             /* amax / largest, or amax times the rounded 1 / largest: two roundings. */
-            s = amax.hi == 0 ? around(1, 0) : (interval){amax.lo / largest * (1 - 2 * U), amax.hi / largest * (1 + 2 * U)};
+            s = amax.hi == 0 ? around(1, 0)
+                             : (interval){amax.lo / largest * (1 - 2 * U), amax.hi / largest * (1 + 2 * U)};
             int64_t i = row * groups + g;
             put(scale, i, (s.lo + s.hi) / 2, (s.hi - s.lo) / 2 + (amax.hi == 0 ? 0 : half_ulp(SAKER_F32, s.hi)));
         }
@@ -197,8 +198,8 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
             near[j] = scaled(hi, wv);
             /* Two products and the sum: 3 U of the product, 1 U of the bias. A product below f32's normal range errs by
              * DENORM, and is then multiplied by the weight or by rstd. */
-            double error = 3 * U * fmax(fabs(near[j].lo), fabs(near[j].hi)) + U * fabs(bv) +
-                           DENORM * (1 + fabs(wv) + rstd);
+            double error =
+                3 * U * fmax(fabs(near[j].lo), fabs(near[j].hi)) + U * fabs(bv) + DENORM * (1 + fabs(wv) + rstd);
             near[j].lo += bv - error;
             near[j].hi += bv + error;
             if (s[j] == 0 || rs.hi == 0)
@@ -262,7 +263,8 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
     double eps = a.eps == 0 ? (double)1e-6f : (double)a.eps;
     double rows = sum_factor(m);
 
-    /* dweight and dbias: sums over rows. bound collects sum|terms| and what roundings of h add, and is finished below. */
+    /* dweight and dbias: sums over rows. bound collects sum|terms| and what roundings of h add, and is finished below.
+     */
     column sums[2] = {dw, db};
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; sums[k].v && i < suite_elements(sums[k].t); i++) {
@@ -365,7 +367,7 @@ static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_
             t->shape[0] = n;
         } else if (!strcmp(f, "y_scale") && t->role == SUITE_IN) {
             slice->first[i] = 0; /* the one given scale */
-        } else { /* a row of N elements, of one for each block, or of one */
+        } else {                 /* a row of N elements, of one for each block, or of one */
             int64_t cols = suite_elements(&c->tensor[i]) / m;
             slice->first[i] = row * cols;
             t->ndim = 2;

@@ -88,8 +88,12 @@ static const struct {
     const char *name;
     int reads, writes;
     bool checksum;
-} probes[] = {{"copy", 1, 1, false},        {"read", 1, 0, true},           {"write", 0, 1, false},
-              {"2 read 1 written", 2, 1, false}, {"2 read 2 written", 2, 2, false}, {"3 read 1 written", 3, 1, false}};
+} probes[] = {{"copy", 1, 1, false},
+              {"read", 1, 0, true},
+              {"write", 0, 1, false},
+              {"2 read 1 written", 2, 1, false},
+              {"2 read 2 written", 2, 2, false},
+              {"3 read 1 written", 3, 1, false}};
 
 static void build(void)
 {

@@ -1,0 +1,210 @@
+/* vmath.h - elementary functions on vectors, written once in the vocabulary of simd.h.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Coefficients come from tools/minimax.py (its output names each polynomial below). Each function states its largest error in units in the
+ * last place (ulp) of the true result, over all of f32; tests/test_vmath.c measures it at every level and fails above it.
+ * NaN gives NaN; infinities, zeros and the ends of the range give what C's math functions give; subnormal results and arguments are kept. */
+#ifndef SKR_VMATH_H
+#define SKR_VMATH_H
+
+#include "simd.h"
+
+/* p * 2^n for an integer n in [-254, 254]: two multiplications, the first exact, so that a subnormal result is rounded once.
+ * Multiplying, and not adding to the exponent's bits, keeps NaN what it is. */
+SKR_FN vf v_scale(vf p, vf n)
+{
+    vi i = v_to_int(n), half = vi_sra(i, 1), rest = vi_sub(i, half), bias = vi_set1(127);
+    vf a = v_of_bits(vi_sll(vi_add(half, bias), 23)), b = v_of_bits(vi_sll(vi_add(rest, bias), 23));
+    return v_mul(v_mul(p, a), b);
+}
+
+/* e^x, 1.25 ulp. x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 P(r), polynomial error 3.3e-9. Outside [-104, 89] it is 0 or infinity. */
+SKR_FN vf v_exp(vf x)
+{
+    x = v_max(v_min(x, v_set1(89.0f)), v_set1(-104.0f));
+    vf n = v_round(v_mul(x, v_set1(0x1.715476p0f)));
+    vf r = v_fnma(n, v_set1(0x1.62e4p-1f), x); /* ln 2 in two parts */
+    r = v_fnma(n, v_set1(0x1.7f7d1cp-20f), r);
+    vf z = v_mul(r, r);
+    vf high = v_fma(v_set1(0x1.6aca52p-10f), r, v_set1(0x1.123dfep-7f));
+    vf low = v_fma(v_set1(0x1.55548cp-3f), r, v_set1(0x1.fffffcp-2f));
+    vf p = v_fma(v_fma(high, r, v_set1(0x1.555858p-5f)), z, low);
+    p = v_add(v_fma(z, p, r), v_set1(1.0f));
+    return v_scale(p, n);
+}
+
+/* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly; 2^f = 1 + f P(f), polynomial error 1.3e-8. Outside [-151, 129] it is 0 or infinity. */
+SKR_FN vf v_exp2(vf x)
+{
+    x = v_max(v_min(x, v_set1(129.0f)), v_set1(-151.0f));
+    vf n = v_round(x);
+    vf f = v_sub(x, n), z = v_mul(f, f);
+    vf high = v_fma(v_set1(0x1.18e4p-13f), f, v_set1(0x1.5ef0cap-10f));
+    vf middle = v_fma(v_set1(0x1.3b66f8p-7f), f, v_set1(0x1.c6af9ep-5f));
+    vf low = v_fma(v_set1(0x1.ebfb94p-3f), f, v_set1(0x1.62e43p-1f));
+    vf p = v_fma(v_fma(high, z, middle), z, low);
+    return v_scale(v_fma(p, f, v_set1(1.0f)), n);
+}
+
+/* ln x, 1 ulp. x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); ln(1 + f) = f - f^2/2 + f^3 P(f), polynomial error 4.8e-9. */
+SKR_FN vf v_log(vf x)
+{
+    vm small = v_lt(x, v_set1(0x1p-126f)); /* subnormals (and what is not positive, which is put right at the end) */
+    vf scaled = v_select(small, v_mul(x, v_set1(0x1p23f)), x);
+    vi bits = v_bits(scaled);
+    vi e = vi_sra(vi_sub(bits, vi_set1(0x3f3504f3)), 23); /* bits of sqrt(1/2) */
+    vf f = v_sub(v_of_bits(vi_sub(bits, vi_sll(e, 23))), v_set1(1.0f));
+    vf n = v_of_int(vi_sub(e, vi_select(small, vi_set1(23), vi_set1(0))));
+    vf z = v_mul(f, f);
+    vf p = v_fma(v_set1(0x1.896708p-5f), f, v_set1(-0x1.b537ecp-4f));
+    p = v_fma(p, f, v_set1(0x1.f47ec2p-4f));
+    p = v_fma(p, f, v_set1(-0x1.020942p-3f));
+    p = v_fma(p, f, v_set1(0x1.22da8cp-3f));
+    p = v_fma(p, f, v_set1(-0x1.551fp-3f));
+    p = v_fma(p, f, v_set1(0x1.99a696p-3f));
+    p = v_fma(p, f, v_set1(-0x1.000096p-2f));
+    p = v_fma(p, f, v_set1(0x1.555546p-2f));
+    vf y = v_mul(v_mul(f, z), p);
+    y = v_fma(n, v_set1(0x1.7f7d1cp-20f), y); /* ln 2 in two parts */
+    y = v_fnma(v_set1(0.5f), z, y);
+    y = v_fma(n, v_set1(0x1.62e4p-1f), v_add(f, y));
+    vf infinity = v_set1(__builtin_inff());
+    y = v_select(v_lt(x, infinity), y, x); /* infinity and NaN give themselves */
+    y = v_select(v_lt(x, v_set1(0.0f)), v_set1(__builtin_nanf("")), y);
+    return v_select(v_eq(x, v_set1(0.0f)), v_neg(infinity), y);
+}
+
+/* tanh x, 2 ulp. Below 0.625 an odd polynomial (error 1.7e-10), above it 1 - 2 / (e^2x + 1). */
+SKR_FN vf v_tanh(vf x)
+{
+    vf a = v_abs(x), z = v_mul(x, x);
+    vf p = v_fma(v_set1(0x1.1ac762p-9f), z, v_set1(-0x1.0c87f2p-7f));
+    p = v_fma(p, z, v_set1(0x1.63ace8p-6f));
+    p = v_fma(p, z, v_set1(-0x1.b9f21ep-5f));
+    p = v_fma(p, z, v_set1(0x1.11107cp-3f));
+    p = v_fma(p, z, v_set1(-0x1.555554p-2f));
+    vf small = v_fma(v_mul(a, z), p, a);
+    vf one = v_set1(1.0f);
+    vf large = v_sub(one, v_div(v_set1(2.0f), v_add(v_exp(v_add(a, a)), one)));
+    return v_copysign(v_select(v_lt(a, v_set1(0.625f)), small, large), x);
+}
+
+/* erf x, 2 ulp. Below 0.921875 an odd polynomial (error 1e-9), above it 1 - e^-P(|x|), where P is a fit of -ln(erfc) up to 4, from which on erf is 1. */
+SKR_FN vf v_erf(vf x)
+{
+    vf a = v_abs(x), z = v_mul(x, x);
+    vf p = v_fma(v_set1(0x1.4e3a9ep-14f), z, v_set1(-0x1.a5b82ap-11f));
+    p = v_fma(p, z, v_set1(0x1.544242p-8f));
+    p = v_fma(p, z, v_set1(-0x1.b8007ep-6f));
+    p = v_fma(p, z, v_set1(0x1.ce2d6p-4f));
+    p = v_fma(p, z, v_set1(-0x1.81274p-2f));
+    p = v_fma(p, z, v_set1(0x1.06eba8p-3f));
+    vf small = v_fma(a, p, a);
+    vf c = v_min(a, v_set1(4.0f));
+    vf q = v_fma(v_set1(0x1.d5a634p-22f), c, v_set1(0x1.03dafp-16f));
+    q = v_fma(q, c, v_set1(-0x1.a74538p-12f));
+    q = v_fma(q, c, v_set1(0x1.0b26dp-8f));
+    q = v_fma(q, c, v_set1(-0x1.98a418p-6f));
+    q = v_fma(q, c, v_set1(0x1.baa7fep-4f));
+    q = v_fma(q, c, v_set1(0x1.4459e4p-1f));
+    q = v_fma(q, c, v_set1(0x1.2123ep0f));
+    q = v_fma(q, c, v_set1(-0x1.58009ap-13f));
+    vf large = v_sub(v_set1(1.0f), v_exp(v_neg(q)));
+    return v_copysign(v_select(v_lt(a, v_set1(0.921875f)), small, large), x);
+}
+
+/* 1 / (1 + e^-x), 3 ulp. With e = e^-|x| it is 1 / (1 + e), or e / (1 + e) for negative x: no overflow, small results keep their digits. */
+SKR_FN vf v_sigmoid(vf x)
+{
+    vf e = v_exp(v_neg(v_abs(x))), one = v_set1(1.0f);
+    return v_div(v_select(v_lt(x, v_set1(0.0f)), e, one), v_add(one, e));
+}
+
+/* 1 / sqrt(x), 1.5 ulp: a true square root and a true division, each rounded once. The estimate instructions with Newton steps are no faster where it was
+ * measured (Neoverse V1) and need care at 0 and infinity. */
+SKR_FN vf v_rsqrt(vf x)
+{
+    return v_div(v_set1(1.0f), v_sqrt(x));
+}
+
+/* ---------------------------------------------------------------- sine and cosine */
+
+/* For |x| >= 2^16: *r = x - k pi/2 with |*r| <= pi/4; returns k mod 4. Infinity and NaN: *r = NaN.
+ * x = m 2^e with a 24-bit integer m. Bits of 2/pi whose product with m 2^e is a multiple of 4 are skipped; the next 96 give x * 2/pi
+ * modulo 4 to 70 fraction bits (Payne and Hanek), and no f32 is closer than 2^-34 to a multiple of pi/2. */
+static inline __attribute__((unused)) int skr_reduce_large(float x, float *r)
+{
+    static const uint32_t two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1, /* 32 bits before the point are 0 */
+                                            0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, 4);
+    int exponent = (int)(bits >> 23 & 255);
+    if (exponent == 255) {
+        *r = __builtin_nanf("");
+        return 0;
+    }
+    uint64_t m = (bits & 0x7fffff) | 0x800000;
+    int first = exponent - 150 - 1 + 31; /* the first bit used, of weight 2 after the shift by e */
+    int word = first / 32, shift = first % 32;
+    uint64_t w[3];
+    for (int k = 0; k < 3; k++)
+        w[k] = (uint32_t)(((uint64_t)two_over_pi[word + k] << 32 | two_over_pi[word + k + 1]) >> (32 - shift));
+    uint64_t p2 = m * w[2], p1 = m * w[1] + (p2 >> 32), p0 = m * w[0] + (p1 >> 32);
+    int quadrant = (int)(p0 >> 30 & 3);
+    uint64_t fraction = p0 << 34 | (p1 & 0xffffffff) << 2 | (p2 >> 30 & 3);
+    quadrant += (int)(fraction >> 63); /* to the nearest: the fraction is then negative */
+    double turn = (double)(int64_t)fraction * 0x1p-64;
+    float rest = (float)(turn * 1.5707963267948966);
+    *r = bits >> 31 ? -rest : rest;
+    return bits >> 31 ? -quadrant & 3 : quadrant & 3;
+}
+
+/* sin x and cos x, 2 ulp, over all of f32. x = k pi/2 + r, |r| <= pi/4: up to 2^16 by three fused steps (k pi/2 in three parts of 24 bits; the
+ * first difference is exact), beyond that one lane at a time. sin r = r + r^3 S(r^2), cos r = 1 - r^2/2 + r^4 C(r^2), errors below 2e-10. */
+SKR_FN void v_sincos(vf x, vf *sine, vf *cosine)
+{
+    vf n = v_round(v_mul(x, v_set1(0x1.45f306p-1f)));
+    vf r = v_fnma(n, v_set1(0x1.921fb6p0f), x);
+    r = v_fma(n, v_set1(0x1.777a5cp-25f), r);
+    r = v_fma(n, v_set1(0x1.ee59dap-50f), r);
+    vm near = v_lt(v_abs(x), v_set1(0x1p16f));
+    vi k = v_to_int(v_select(near, n, v_set1(0.0f)));
+    vf reach = v_select(near, v_set1(0.0f), v_set1(1.0f));
+    if (v_hmax(reach) > 0.0f) {
+        float from[SKR_LANES], rest[SKR_LANES], turn[SKR_LANES];
+        v_store(SKR_F32, from, 0, v_select(near, v_set1(0x1p16f), x));
+        for (int i = 0; i < SKR_LANES; i++)
+            turn[i] = (float)skr_reduce_large(from[i], &rest[i]);
+        r = v_select(near, r, v_load(SKR_F32, rest, 0));
+        k = vi_select(near, k, v_to_int(v_load(SKR_F32, turn, 0)));
+    }
+    vf z = v_mul(r, r);
+    vf s = v_fma(v_set1(0x1.7bf104p-19f), z, v_set1(-0x1.a058e4p-13f));
+    s = v_fma(s, z, v_set1(0x1.111174p-7f));
+    s = v_fma(s, z, v_set1(-0x1.555556p-3f));
+    s = v_fma(v_mul(r, z), s, r);
+    s = v_select(v_eq(r, v_set1(0.0f)), r, s); /* the sign of a zero */
+    vf c = v_fma(v_set1(0x1.99e112p-16f), z, v_set1(-0x1.6c0c1ap-10f));
+    c = v_fma(c, z, v_set1(0x1.55554ap-5f));
+    c = v_fma(v_mul(z, z), c, v_fnma(v_set1(0.5f), z, v_set1(1.0f)));
+    vm swap = vi_eq(vi_and(k, vi_set1(1)), vi_set1(1));
+    vi sine_sign = vi_sll(vi_and(k, vi_set1(2)), 30), cosine_sign = vi_sll(vi_and(vi_add(k, vi_set1(1)), vi_set1(2)), 30);
+    *sine = v_of_bits(vi_xor(v_bits(v_select(swap, c, s)), sine_sign));
+    *cosine = v_of_bits(vi_xor(v_bits(v_select(swap, s, c)), cosine_sign));
+}
+
+SKR_FN vf v_sin(vf x)
+{
+    vf s, c;
+    v_sincos(x, &s, &c);
+    return s;
+}
+
+SKR_FN vf v_cos(vf x)
+{
+    vf s, c;
+    v_sincos(x, &s, &c);
+    return c;
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* test_vmath.c - sweeps every function of src/cpu/simd/vmath.h against libm in double, at every level this machine can run.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Arguments: every STEP-th f32 bit pattern, an odd number so that all exponents and all low bits are met, and a list of special values.
+ * Error is counted in ulp of the true value rounded to f32 (the least subnormal at the bottom). Usage: test_vmath [step]
+ * Needs -DSKR_LEVELS as cpu.c has it, and vmath_probe.c compiled once per level. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "saker.h"
+
+#define SKR_LEVEL_ROW(level) void skr_vmath_##level(int which, const float *x, float *y, int64_t n);
+SKR_LEVELS
+#undef SKR_LEVEL_ROW
+
+static const struct {
+    const char *level;
+    void (*sweep)(int which, const float *x, float *y, int64_t n);
+} levels[] = {
+#define SKR_LEVEL_ROW(level) {#level, skr_vmath_##level},
+    SKR_LEVELS
+#undef SKR_LEVEL_ROW
+};
+enum { N_LEVELS = sizeof levels / sizeof *levels };
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
+
+/* In the order of vmath_probe.c, with the bounds that vmath.h states. */
+static const struct {
+    const char *name;
+    double (*truth)(double x);
+    double bound;
+} functions[] = {
+    {"exp", exp, 1.25},         {"exp2", exp2, 1.25},   {"log", log, 1}, {"tanh", tanh, 2}, {"erf", erf, 2},
+    {"sigmoid", sigmoid, 3}, {"rsqrt", rsqrt, 1.5}, {"sin", sin, 2}, {"cos", cos, 2},
+};
+enum { N_FUNCTIONS = sizeof functions / sizeof *functions, BATCH = 4096 };
+
+static float of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* Distance in ulp; 0 where both are NaN or the same infinity, infinity where only one is. */
+static double ulps(float got, double want)
+{
+    if (isnan(want) || isnan(got))
+        return isnan(want) && isnan(got) ? 0 : INFINITY;
+    if (isinf((float)want) || isinf(got))
+        return (float)want == got ? 0 : INFINITY;
+    int exponent;
+    frexp(want, &exponent);
+    double ulp = want == 0 ? 0x1p-149 : ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+    return fabs((double)got - want) / ulp;
+}
+
+typedef struct worst {
+    double error;
+    float x, got;
+} worst;
+
+static void compare(int f, int level, const float *x, const double *want, int n, worst *w)
+{
+    float y[BATCH];
+    levels[level].sweep(f, x, y, n);
+    for (int i = 0; i < n; i++) {
+        double e = ulps(y[i], want[i]);
+        if (e > w->error)
+            *w = (worst){e, x[i], y[i]};
+    }
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t step = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) | 1 : 1021;
+    static const float special[] = {0.0f,      -0.0f,     INFINITY, -INFINITY, NAN,   1.0f,    -1.0f,   0x1p-149f, -0x1p-149f, 0x1p-126f,
+                                    88.72283f, 88.72284f, 89.0f,    -87.33655f, -103.97f, -104.0f, -150.0f, 127.99999f, 128.0f, -149.5f,
+                                    0.625f,    0.921875f, 3.9f,     4.0f,      65535.99f, 65536.0f, 0x1.fffffep127f};
+    bool usable[N_LEVELS] = {false};
+    for (int i = 0; i < N_LEVELS; i++)
+        for (int k = 0; k < saker_level_count(); k++)
+            usable[i] |= !strcmp(saker_level_at(k).name, levels[i].level) && saker_level_at(k).usable;
+
+    int failed = 0;
+    for (int f = 0; f < N_FUNCTIONS; f++) {
+        worst w[N_LEVELS] = {{0, 0, 0}};
+        float x[BATCH];
+        double want[BATCH];
+        int n = 0;
+        for (uint64_t at = 0; at < ((uint64_t)1 << 32) + step; at += step) {
+            bool last = at >= (uint64_t)1 << 32;
+            if (!last)
+                x[n++] = of_bits((uint32_t)at);
+            for (size_t k = 0; last && k < sizeof special / sizeof *special && n < BATCH; k++)
+                x[n++] = special[k];
+            if (n < BATCH && !last)
+                continue;
+            for (int i = 0; i < n; i++)
+                want[i] = functions[f].truth((double)x[i]);
+            for (int k = 0; k < N_LEVELS; k++)
+                if (usable[k])
+                    compare(f, k, x, want, n, &w[k]);
+            n = 0;
+        }
+        for (int k = 0; k < N_LEVELS; k++) {
+            if (!usable[k])
+                continue;
+            bool ok = w[k].error <= functions[f].bound;
+            printf("%s %-8s %-10s max error %.3f ulp (bound %g) at %a: got %a\n", ok ? "ok  " : "FAIL", functions[f].name,
+                   levels[k].level, w[k].error, functions[f].bound, (double)w[k].x, (double)w[k].got);
+            failed += !ok;
+        }
+    }
+    for (int k = 0; k < N_LEVELS; k++)
+        if (!usable[k])
+            printf("skip %s: not usable on this machine\n", levels[k].level);
+    printf("vmath: %s\n", failed ? "FAILED" : "passed");
+    return failed != 0;
+}

@@ -1,0 +1,129 @@
+# tests.mk - the test programs and the stages of `make test`. Included by the Makefile, whose variables it uses.
+# SPDX-License-Identifier: Apache-2.0
+#
+#   test-build      every test program of this build directory
+#   test-c          the C tests, at every level this machine has
+#   test-lint       include direction, form, exported names, the header alone
+#   test-install    an outside consumer of an installation
+#   test-asan       the same programs under ASan and UBSan         test-tsan   the pool under ThreadSanitizer
+#   test-fuzz       libFuzzer for FUZZ_SECONDS                      test-cross  the other architecture under qemu-user
+#   test-cuda       the cases on a GPU (also part of nothing else)
+
+FUZZ_SECONDS ?= 30
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+T := $(BUILD)/tests
+O := $(BUILD)/obj/tests
+LINK = $(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -pthread -o $@ $(filter %.o %.a,$^) $(LINK_FLAGS) -ldl -lm
+DLPACK := $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/torch/include/ATen/dlpack.h \
+            $(CURDIR)/.venv/lib/python3*/site-packages/tvm_ffi/include/dlpack/dlpack.h /usr/include/dlpack/dlpack.h))
+
+# ---------------------------------------------------------------- programs
+
+PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_big test_process test_threads \
+              test_abi test_alloc test_dlopen fuzz_replay)
+.PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-cuda test-levels
+test-build: $(PROGRAMS)
+
+$(T)/runner: $(addprefix $(O)/,runner.o run_case.o guard.o compare.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
+	$(LINK)
+$(T)/test_args: $(addprefix $(O)/,test_args.o fixture.o guard.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
+	$(LINK)
+$(T)/test_oracle: $(O)/test_oracle.o $(SUITE_OBJECTS) $(BUILD)/libsaker.a
+	$(LINK)
+$(addprefix $(T)/,test_core test_sentences test_big test_process test_threads test_abi): $(T)/%: $(O)/%.o $(BUILD)/libsaker.a
+	$(LINK)
+$(T)/test_dlopen: $(O)/test_dlopen.o
+	$(LINK)
+# The sanitizers bring allocators of their own, which do not let themselves be wrapped: there the test is left out.
+ALLOCATORS := malloc calloc realloc aligned_alloc posix_memalign free
+$(T)/test_alloc: LINK_FLAGS := $(ALLOCATORS:%=-Wl,--wrap=%)
+$(T)/test_alloc: $(O)/test_alloc.o $(BUILD)/libsaker.a
+	$(LINK)
+$(T)/fuzz_replay: $(addprefix $(O)/,fuzz_replay.o fixture.o guard.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
+	$(LINK)
+$(O)/fuzz_replay.o: tests/fuzz_args.c $(STAMP)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -Itests -DFUZZ_MAIN -c $< -o $@
+$(O)/test_abi.o: CFLAGS += $(if $(DLPACK),-DDLPACK_HEADER='"$(DLPACK)"')
+
+# ---------------------------------------------------------------- stages
+
+# Runs each line, goes on after a failure, and fails in the end if one did.
+define run_all
+@failed=0; for command in $(1); do eval "$$command" || { echo "FAIL: $$command"; failed=1; }; done; exit $$failed
+endef
+
+test-c: $(PROGRAMS) $(BUILD)/libsaker.so
+	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
+	  "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
+	  "$(T)/runner --jobs $(JOBS)")
+
+test-lint: $(BUILD)/libsaker.so $(BUILD)/libsaker.a
+	$(call run_all,"sh tests/check_includes.sh" "sh tests/check_style.sh" "sh tests/check_symbols.sh $(BUILD) $(CROSS)" \
+	  "CC='$(CC)' sh tests/check_header.sh $(BUILD)")
+
+test-install: all
+	@CC='$(CC)' sh tests/install_consumer.sh $(BUILD) CC='$(CC)' CUDA=$(CUDA) CFLAGS='$(CFLAGS)'
+
+# A build directory of its own, inside of this one, without CUDA kernels: their host side is C and has its own tests.
+inner = $(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)/$(1) CUDA=0 CC='$(2)' CFLAGS='$(3)'
+links = $(shell echo 'int main(void){return 0;}' | $(1) -x c - -o /dev/null 2>/dev/null && echo yes)
+
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
+ASAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1
+asan_programs := runner test_args test_core test_sentences test_big test_threads fuzz_replay
+test-asan:
+ifeq ($(call links,$(CC) $(ASAN)),yes)
+	@$(call inner,asan,$(CC),$(ASAN)) $(asan_programs:%=$(BUILD)/asan/tests/%)
+	$(call run_all,$(foreach p,$(filter-out runner fuzz_replay,$(asan_programs)),"$(ASAN_ENV) $(BUILD)/asan/tests/$(p)") \
+	  "$(ASAN_ENV) $(BUILD)/asan/tests/fuzz_replay 20000" "$(ASAN_ENV) $(BUILD)/asan/tests/runner --quick --jobs $(JOBS)")
+else
+	@echo "skipped: $(CC) cannot link with $(ASAN)"; echo "0 passed, 0 failed, 1 skipped"
+endif
+
+TSAN := -fsanitize=thread -O1
+test-tsan:
+ifeq ($(call links,$(CC) $(TSAN)),yes)
+	@$(call inner,tsan,$(CC),$(TSAN)) $(BUILD)/tsan/tests/test_threads
+	@SAKER_THREADS= TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 setarch -R $(BUILD)/tsan/tests/test_threads
+else
+	@echo "skipped: $(CC) cannot link with $(TSAN)"; echo "0 passed, 0 failed, 1 skipped"
+endif
+
+CLANG ?= $(firstword $(shell command -v clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14 2>/dev/null))
+FUZZ := -fsanitize=address,undefined -fno-sanitize-recover=all -O1
+fuzz_sources := tests/fuzz_args.c tests/fixture.c tests/guard.c $(wildcard tests/suite_*.c src/ops/*/*_test.c)
+fuzzer_links = $(shell echo 'int LLVMFuzzerTestOneInput(const char *p, long n){return !p && n;}' | \
+                 $(CLANG) -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null && echo yes)
+test-fuzz:
+ifeq ($(if $(CLANG),$(call fuzzer_links)),yes)
+	@$(call inner,fuzz,$(CLANG),-fsanitize=fuzzer-no-link $(FUZZ)) $(BUILD)/fuzz/libsaker.a
+	@mkdir -p $(BUILD)/fuzz/corpus
+	$(Q)$(CLANG) -std=gnu11 -g -fsanitize=fuzzer $(FUZZ) -Iinclude -Itests $(fuzz_sources) $(BUILD)/fuzz/libsaker.a -pthread -ldl -lm \
+	  -o $(BUILD)/fuzz/fuzz_args
+	@ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 $(BUILD)/fuzz/fuzz_args -max_total_time=$(FUZZ_SECONDS) -timeout=1 \
+	  -max_len=256 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/corpus 2>$(BUILD)/fuzz/log \
+	  || { tail -40 $(BUILD)/fuzz/log; echo "FAIL: fuzz_args, input kept in $(BUILD)/fuzz"; exit 1; }
+	@grep -E 'number_of_executed_units|average_exec' $(BUILD)/fuzz/log; echo "1 passed, 0 failed, 0 skipped"
+else
+	@echo "skipped: no clang with libFuzzer (Debian: clang, libclang-rt-14-dev); fuzz_replay in test-c and test-asan ran instead"
+	@echo "0 passed, 0 failed, 1 skipped"
+endif
+
+# The other architecture, in an emulator: its build, its CPU detection and the levels that qemu knows.
+CROSS_ARCH := $(if $(filter aarch64,$(ARCH)),x86_64,aarch64)
+CROSS_CC ?= $(CROSS_ARCH)-linux-gnu-gcc
+QEMU ?= qemu-$(CROSS_ARCH)
+QEMU_CPU_x86_64 := -cpu max
+QEMU_CPU_aarch64 := -cpu max
+cross_programs := runner test_core test_args test_sentences test_oracle
+test-cross:
+	@command -v $(CROSS_CC) >/dev/null || { echo "skipped: $(CROSS_CC) is not on this machine"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }; \
+	$(call inner,$(CROSS_ARCH),$(CROSS_CC),-O2) CROSS=$(CROSS_ARCH)-linux-gnu- $(cross_programs:%=$(BUILD)/$(CROSS_ARCH)/tests/%) || exit 1; \
+	command -v $(QEMU) >/dev/null || { echo "skipped: $(QEMU) is not on this machine: built, not run"; echo "1 passed, 0 failed, 1 skipped"; exit 0; }; \
+	failed=0; for p in $(filter-out runner,$(cross_programs)) "runner --quick --jobs $(JOBS)"; do \
+	  echo "$(QEMU) $$p"; $(QEMU) $(QEMU_CPU_$(CROSS_ARCH)) -L /usr/$(CROSS_ARCH)-linux-gnu $(BUILD)/$(CROSS_ARCH)/tests/$$p || failed=1; done; exit $$failed
+
+# On a machine with a GPU, no network needed.
+test-cuda: $(T)/runner
+	@$(T)/runner --cuda
