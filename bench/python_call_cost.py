@@ -1,6 +1,6 @@
 """What one Python call costs on a tiny tensor, ours against PyTorch's own, in one process. Prints a JSON row each.
 
-    python bench/python_call_cost.py [--device cpu|cuda] [--rows 1] [--columns 64] [--rounds 7] [--markdown]
+    python bench/python_call_cost.py [--device cpu|cuda] [--rows 1] [--columns 64] [--rounds 7] [--out FILE]
 
 Each number is microseconds a call: batches of calls are timed, ours and PyTorch's in turn; the median batch of each
 round is kept, and the best round is printed (the machine may be busy). On CUDA the queue is drained between batches,
@@ -21,6 +21,16 @@ import torch.nn.functional as F
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import saker  # noqa: E402
 import saker.torch  # noqa: E402
+
+
+def processor():
+    """The CPU's name where /proc/cpuinfo has one, else its parts (Arm), and the cores this process may use."""
+    with open("/proc/cpuinfo") as file:
+        fields = dict(line.split(":", 1) for line in file if ":" in line)
+    fields = {key.strip(): value.strip() for key, value in fields.items()}
+    arm = f"implementer {fields.get('CPU implementer')} part {fields.get('CPU part')}"
+    name = fields.get("model name", arm)
+    return f"{platform.machine()} {name}, {len(os.sched_getaffinity(0))} cores"
 
 
 def batch(function, calls, synchronise):
@@ -93,9 +103,14 @@ def main():
     parser.add_argument("--columns", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=1000, help="calls in a batch")
+    parser.add_argument("--out", help="also write the rows to this file")
     parser.add_argument("--markdown", action="store_true", help="a table instead of JSON")
     options = parser.parse_args()
     synchronise = torch.cuda.synchronize if options.device.startswith("cuda") else lambda: None
+    build, machine = saker.info()["build"], processor()
+    if options.device.startswith("cuda"):
+        machine += ", " + torch.cuda.get_device_name(options.device)
+    rows = []
     if options.markdown:
         print("| call | saker µs | torch µs | torch / saker |\n|---|---|---|---|")
     for name, ours, theirs in variants(options.device, options.rows, options.columns):
@@ -105,13 +120,16 @@ def main():
             "rows": options.rows, "columns": options.columns,
             "saker_us": round(times[0], 3), "torch_us": round(times[1], 3) if theirs else None,
             "torch_over_saker": round(times[1] / times[0], 2) if theirs else None,
-            "saker": saker.__version__, "torch": torch.__version__,
-            "python": platform.python_version(), "machine": platform.machine(),
+            "build": build, "torch": torch.__version__, "python": platform.python_version(), "machine": machine,
         }  # fmt: skip
+        rows.append(json.dumps(row))
         if options.markdown:
             print(f"| {name} | {row['saker_us']:.2f} | {row['torch_us'] or '-'} | {row['torch_over_saker'] or '-'} |")
         else:
-            print(json.dumps(row), flush=True)
+            print(rows[-1], flush=True)
+    if options.out:
+        with open(options.out, "w") as file:
+            file.write("\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ static void collect(void *arg, const bench_row *row)
         c->room = room;
     }
     c->row[c->n++] = *row;
+    if (!c->quiet && c->n == 1)
+        bench_table_head();
     if (!c->quiet)
         bench_table_row(row);
 }
@@ -134,8 +136,6 @@ int cli_bench(int argc, char **argv)
         return cli_failed("cannot write '%s': %s", out, strerror(errno));
     }
     collection rows = {.quiet = json};
-    if (!json)
-        bench_table_head();
     code = overhead ? bench_overhead(&target, collect, &rows) : run(&target, &b, op, pattern, flush, &rows);
     bench_close(&b);
     if (json)

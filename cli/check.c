@@ -143,7 +143,7 @@ static int check_place(const cli_target *target, const char *op, check_options *
         check_result r = cli_check_suite(&place, &arena, s, options);
         failed += r.failed;
         *run += r.run;
-        if (!out->json)
+        if (!out->json && r.run)
             printf("%-20s %-8s %-11s %4d cases, %d failed, worst error %.3f of the bound (%s)\n", s->op, place.device,
                    target->isa ? target->isa : "", r.run, r.failed, r.worst, r.worst_case);
         fflush(stdout);

@@ -185,7 +185,8 @@ typedef struct saker_config {
 
 /* config may be NULL. On failure *out is NULL and saker_context_error(NULL) holds the sentence (per thread). */
 SAKER_API saker_status saker_context_create(saker_context **out, const saker_config *config);
-SAKER_API void saker_context_destroy(saker_context *ctx); /* NULL is fine */
+/* NULL is fine. May wait for the device. A CUDA graph that was captured with the context must not be replayed afterwards. */
+SAKER_API void saker_context_destroy(saker_context *ctx);
 
 /* Sentence of the last failure in this context, "" if there was none. ctx NULL: this thread's last failed create. */
 SAKER_API const char *saker_context_error(const saker_context *ctx);

@@ -1,5 +1,8 @@
-# cuda.mk - the tests of the CUDA backend's host side: `make test-cuda-host`. No GPU, no driver and no toolkit needed.
+# cuda.mk - the tests of the CUDA backend's host side. Included by tests.mk, after the Makefile's variables.
 # SPDX-License-Identifier: Apache-2.0
+#
+#   test-cuda-host  against the fake driver: no GPU, no driver and no toolkit needed
+#   test-cuda-gpu   the same questions to a real GPU (part of test-cuda)
 #
 # The fake driver comes in three variants: as a driver should be, without cuGetProcAddress_v2, and lacking a function.
 # The programs are linked with the library's objects, because they also call what the library hides.
@@ -20,8 +23,13 @@ $(BUILD)/tests/test_cuda_abi: $(BUILD)/obj/tests/test_cuda_abi.o
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ -ldl
 $(BUILD)/obj/tests/test_cuda_abi.o: CFLAGS += $(if $(NVCC),-isystem $(patsubst %/bin/nvcc,%/include,$(realpath $(NVCC))))
+$(BUILD)/tests/test_cuda_gpu: $(BUILD)/obj/tests/test_cuda_gpu.o $(BUILD)/libsaker.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^ -ldl -lm
 
-.PHONY: test-cuda-host
+.PHONY: test-cuda-host test-cuda-gpu
+test-cuda-gpu: $(BUILD)/tests/test_cuda_gpu
+	@$<
 test-cuda-host: $(FAKE_CUDA) $(cuda_host_tests:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_abi
 	@failed=0; for t in $(cuda_host_tests); do echo $$t; $(BUILD)/tests/$$t $(BUILD)/fake_cuda || failed=1; done; \
 	echo test_cuda_abi; $(BUILD)/tests/test_cuda_abi || failed=1; exit $$failed

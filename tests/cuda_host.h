@@ -1,64 +1,20 @@
-/* cuda_host.h - what the test_cuda_*.c programs share: counting, the fake driver's controls, a small kernel to launch,
- * the scenarios' runner. SPDX-License-Identifier: Apache-2.0 */
+/* cuda_host.h - what the programs that use the fake driver share: its controls, a small kernel to launch, main().
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDA_HOST_H
 #define CUDA_HOST_H
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../src/core/context.h"
 #include "../src/cuda/device.h"
 #include "fake_cuda.h"
+#include "scenario.h"
 
-typedef struct counts {
-    int passed, failed, skipped;
-} counts;
-static counts *total; /* shared with the children */
-static const char *scenario = "";
 static char fake_folder[4096];
 
 #define FAKE(type, name, parameters) static type(*name) parameters;
 FAKE_CONTROLS
 #undef FAKE
-
-/* ---------------------------------------------------------------- checks */
-
-static void record(bool good, int line, const char *what, const char *found)
-{
-    if (good) {
-        total->passed++;
-        return;
-    }
-    total->failed++;
-    printf("FAIL %s, line %d: %s%s%s\n", scenario, line, what, found ? "\n     found: " : "", found ? found : "");
-}
-
-static void skip(const char *why)
-{
-    total->skipped++;
-    printf("SKIP %s: %s\n", scenario, why);
-}
-
-static void same_text(const char *found, const char *expected, int line)
-{
-    record(strcmp(found, expected) == 0, line, expected, found);
-}
-
-static void same_number(long long found, long long expected, int line, const char *what)
-{
-    char text[160];
-    snprintf(text, sizeof text, "%lld, expected %lld", found, expected);
-    record(found == expected, line, what, text);
-}
-
-#define CHECK(condition)        record(condition, __LINE__, #condition, NULL)
-#define TEXT(found, expected)   same_text(found, expected, __LINE__)
-#define NUMBER(found, expected) same_number((long long)(found), (long long)(expected), __LINE__, #found)
 
 /* ---------------------------------------------------------------- the fake driver */
 
@@ -169,20 +125,11 @@ static void no_cuda(const char *sentence)
     refused(SAKER_DEVICE, sentence);
 }
 
-/* ---------------------------------------------------------------- scenarios */
+/* ---------------------------------------------------------------- main */
 
-typedef struct scenario_row {
-    const char *name;
-    void (*run)(void);
-} scenario_row;
-#define SCENARIO(name)                                                                                                 \
-    {                                                                                                                  \
-#name, name                                                                                                    \
-    }
-
-/* The main() of each of these programs: program <folder of the fake> [scenario]. Each scenario runs in a child process
- * of its own, because a process opens the driver once. */
-static int run_scenarios(int argc, char **argv, const scenario_row *rows, size_t n)
+/* The main() of these programs: program <folder of the fake> [scenario]. A process opens the driver once, so each
+ * scenario has its own. */
+static int run_with_fake(int argc, char **argv, const scenario_row *rows, size_t n)
 {
     const char *path = getenv("LD_LIBRARY_PATH");
     if (argc < 2 && path && *path) {
@@ -198,29 +145,7 @@ static int run_scenarios(int argc, char **argv, const scenario_row *rows, size_t
         return 2;
     }
     snprintf(fake_folder, sizeof fake_folder, "%s", argv[1]);
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a child that dies has said what it saw */
-    total = mmap(NULL, sizeof *total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    for (size_t i = 0; i < n; i++) {
-        scenario = rows[i].name;
-        if (argc > 2 && strcmp(argv[2], scenario) != 0)
-            continue;
-        fflush(stdout);
-        pid_t child = fork();
-        if (child == 0) {
-            alarm(60);
-            rows[i].run();
-            exit(0); /* through exit(): a hang there is a fault, too (D3) */
-        }
-        int status = -1;
-        waitpid(child, &status, 0);
-        if (status) {
-            total->failed++;
-            printf("FAIL %s: the process ended with %s %d\n", scenario, WIFSIGNALED(status) ? "signal" : "code",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        }
-    }
-    printf("%d passed, %d failed, %d skipped\n", total->passed, total->failed, total->skipped);
-    return total->failed != 0;
+    return run_scenarios(rows, n, argc > 2 ? argv[2] : NULL);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* fake_cuda.c - a libcuda.so.1 without a GPU: it keeps the driver's rules, records what is asked of it, and fails on
- * command. SPDX-License-Identifier: Apache-2.0
+/* fake_cuda.c - a libcuda.so.1 without a GPU: it keeps the driver's rules, records calls, and fails on command.
+ * SPDX-License-Identifier: Apache-2.0
  *
  * Device memory is host memory; kernels are recorded, never run. Rules that it enforces, because breaking them is what
  * the tests look for: a current context where one is needed, no wait and no unsafe call during stream capture, launch

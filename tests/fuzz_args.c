@@ -131,26 +131,26 @@ static void edit_tensor(input *in, call *c, int i)
 
 /* ---------------------------------------------------------------- may it be called? */
 
-/* Bytes from data to the end of the last element; -1 when the descriptor makes no sense or is too much work. */
+/* Bytes from data to the end of the last element; -1 when the descriptor makes no sense or is too much work. All
+ * numbers stay small: a size or stride beyond the buffer ends it at once. */
 static int64_t reach(const saker_tensor *t)
 {
-    __int128 last = 0, elements = 1, compact = 1;
+    int64_t last = 0, elements = 1;
     int bytes = (t->dtype.bits + 7) / 8;
     if (t->ndim < 0 || t->ndim > SAKER_MAX_DIMS || !t->shape)
         return -1;
     for (int d = t->ndim - 1; d >= 0; d--) {
-        int64_t n = t->shape[d], stride = t->strides ? t->strides[d] : (int64_t)compact;
-        if (n < 0 || stride < 0 || compact > BUFFER || elements > MAX_WORK)
-            return -1;
+        int64_t n = t->shape[d], stride = t->strides ? t->strides[d] : elements;
         if (n == 0)
             return 0;
-        last += (__int128)(n - 1) * stride;
-        compact *= n;
+        if (n < 0 || n > MAX_WORK || stride < 0 || (n > 1 && stride > BUFFER))
+            return -1;
+        last += (n - 1) * (n > 1 ? stride : 0);
         elements *= n;
-        if (last > BUFFER)
+        if (last > BUFFER || elements > MAX_WORK)
             return -1;
     }
-    return elements > MAX_WORK ? -1 : (int64_t)(last + 1) * bytes;
+    return (last + 1) * bytes;
 }
 
 /* Points every tensor at the end of its buffer, so that one byte too many is seen. */

@@ -1,5 +1,5 @@
-/* test_cuda_call.c - calls of real operations on the CUDA backend, against the fake driver: what is launched, and what
- * a call costs. SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_call.c - real operations against the fake driver: what is launched, and what a call costs.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include <time.h>
 
 #include "cuda_host.h"
@@ -179,7 +179,9 @@ static void call_cost(void)
         best = each < best ? each : best;
     }
     printf("     one saker_rms_norm call without driver and kernel: %.0f ns\n", best);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     CHECK(best < 3000);
+#endif
     skr_cu = fake;
     saker_context_destroy(ctx);
 }
@@ -192,5 +194,5 @@ int main(int argc, char **argv)
         SCENARIO(wrong_memory),
         SCENARIO(call_cost),
     };
-    return run_scenarios(argc, argv, rows, sizeof rows / sizeof *rows);
+    return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

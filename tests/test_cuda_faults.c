@@ -1,5 +1,5 @@
-/* test_cuda_faults.c - what the CUDA backend does when things go wrong (FAULTS D2, D3, O2, C3, C4), against the fake
- * driver. SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_faults.c - the CUDA backend when things go wrong (FAULTS D2, D3, O2, C3, C4), on the fake driver.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_host.h"
 
 /* ---------------------------------------------------------------- faults */
@@ -194,5 +194,5 @@ int main(int argc, char **argv)
         SCENARIO(in_error_before), SCENARIO(device_lost), SCENARIO(device_lost_at_launch), SCENARIO(out_of_memory),
         SCENARIO(no_pools),        SCENARIO(capture),     SCENARIO(forked_child),
     };
-    return run_scenarios(argc, argv, rows, sizeof rows / sizeof *rows);
+    return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

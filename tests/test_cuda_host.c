@@ -1,5 +1,5 @@
-/* test_cuda_host.c - contexts, streams, launches, loading, memory and tensor maps of the CUDA backend, against the fake
- * driver. SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_host.c - contexts, streams, launches, loading, memory and tensor maps, on the fake driver.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 
 #include "cuda_host.h"
@@ -395,5 +395,5 @@ int main(int argc, char **argv)
         SCENARIO(memory_and_time),
         SCENARIO(tensor_maps),
     };
-    return run_scenarios(argc, argv, rows, sizeof rows / sizeof *rows);
+    return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

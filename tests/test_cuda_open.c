@@ -1,5 +1,5 @@
-/* test_cuda_open.c - opening the CUDA driver and its devices, with everything that can be missing (FAULTS D1), against
- * the fake driver. SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_open.c - opening the CUDA driver with everything that can be missing (FAULTS D1), on the fake driver.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_host.h"
 
 /* ---------------------------------------------------------------- D1: what can be missing */
@@ -152,5 +152,5 @@ int main(int argc, char **argv)
         SCENARIO(no_image),       SCENARIO(device_ids),
         SCENARIO(device_info),
     };
-    return run_scenarios(argc, argv, rows, sizeof rows / sizeof *rows);
+    return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

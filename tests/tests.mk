@@ -7,6 +7,7 @@
 #   test-install    an outside consumer of an installation
 #   test-asan       the same programs under ASan and UBSan         test-tsan   the pool under ThreadSanitizer
 #   test-fuzz       libFuzzer for FUZZ_SECONDS                      test-cross  the other architecture under qemu-user
+#   test-python     the bindings (pytest)
 #   test-cuda       the cases on a GPU (also part of nothing else)
 
 FUZZ_SECONDS ?= 30
@@ -21,7 +22,7 @@ DLPACK := $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/torc
 
 PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_big test_process test_threads \
               test_abi test_alloc test_dlopen fuzz_replay)
-.PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-cuda test-levels
+.PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-python test-cuda
 test-build: $(PROGRAMS)
 
 $(T)/runner: $(addprefix $(O)/,runner.o run_case.o guard.o compare.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
@@ -124,6 +125,12 @@ test-cross:
 	failed=0; for p in $(filter-out runner,$(cross_programs)) "runner --quick --jobs $(JOBS)"; do \
 	  echo "$(QEMU) $$p"; $(QEMU) $(QEMU_CPU_$(CROSS_ARCH)) -L /usr/$(CROSS_ARCH)-linux-gnu $(BUILD)/$(CROSS_ARCH)/tests/$$p || failed=1; done; exit $$failed
 
+# The bindings, with the extension built in place.
+test-python: python
+	@SAKER_TEST_TORCH=$(TORCH) $(PY) -m pytest -q -p no:cacheprovider python/tests
+
 # On a machine with a GPU, no network needed.
-test-cuda: $(T)/runner
+test-cuda: $(T)/runner test-cuda-gpu
 	@$(T)/runner --cuda
+
+include tests/cuda.mk

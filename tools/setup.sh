@@ -56,9 +56,10 @@ if [ ! -x $py ]; then
     python3 -m venv --system-site-packages .venv
 fi
 lacking=""
-for module in numpy ml_dtypes pytest hypothesis matplotlib setuptools wheel; do
+for module in numpy ml_dtypes pytest hypothesis matplotlib wheel; do
     $py -c "import $module" 2>/dev/null || lacking="$lacking $module"
 done
+$py -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 77)' 2>/dev/null || lacking="$lacking setuptools>=77"
 if [ -n "$lacking" ]; then
     say "installing Python packages into .venv:$lacking"
     $py -m pip install -q --disable-pip-version-check $lacking || { say "pip could not install:$lacking"; exit 1; }

@@ -2,357 +2,321 @@
 # rms_norm_tune.py - tries shapes of the rms_norm kernels on a GPU: compiles each from the headers in src/, checks it, times it beside a copy.
 # SPDX-License-Identifier: Apache-2.0
 #
-#   python3 bench/device/rms_norm_tune.py [copy] [plain] [full] [backward]     prints the best per width and writes $OUT/rms_norm_tune_*.json
-# TUNE_WIDTHS=1024,4096 limits the widths, TUNE_FLAGS adds nvcc options, TUNE_TAG names the file.
-import json, os, sys, time
-import torch
-import gpu
-from gpu import TORCH, Forward, Backward, Kernel, job
+#   python3 bench/device/rms_norm_tune.py [plain] [residual] [e4m3] [backward]
+#
+# Prints the best shapes per type and width as fractions of the copy and writes $OUT/rms_norm_tune.jsonl. TUNE_WIDTHS and TUNE_TYPES limit it.
+# The parent compiles and never touches the GPU; a worker process runs the kernels. A kernel that fails or hangs takes the worker with it, and a
+# new worker goes on without that kernel. Every shape is timed a few times, the best of them REPEATS times, and those again with the other ways to
+# load and store (FLAVOURS), all in turn with two copies, of which the faster counts.
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
 
-SM = 132
-WIDTHS = [int(n) for n in os.environ.get("TUNE_WIDTHS", "256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144").split(",")]
+import gpu
+import rms_norm_shapes
+
+WIDTHS = [int(n) for n in os.environ.get("TUNE_WIDTHS", ",".join(str(2**k) for k in range(8, 19))).split(",")]
+TYPES = os.environ.get("TUNE_TYPES", "bf16,f32").split(",")
+KINDS = ("plain", "residual", "e4m3", "backward")
 ELEMENTS = 1 << 27
+FEW, REPEATS, KEEP, KEEP_FLAVOURS = 6, 40, 10, 3
+SILENCE = 25  # seconds without a word from the worker: the kernel it named last hangs
 OUT = os.environ.get("OUT", "/tmp")
-result = {"device": None, "rows": []}
 start = time.time()
 
 
-def say(*a):
-    print(f"[{time.time() - start:5.1f}s]", *a, flush=True)
+def say(*words):
+    print(f"[{time.time() - start:5.1f}s]", *words, flush=True)
 
 
-def owner(lanes, threads, cluster):
-    return f"cluster_owner<{threads}>" if cluster else f"block_owner<{lanes}, {threads}>"
+# ---------------------------------------------------------------- parent
 
 
-PRELUDE = '#include "cuda/sm90.cuh"\n#include "ops/rms_norm/rms_norm_backward_rows.cuh"\n#include "ops/rms_norm/rms_norm_parts.cuh"\n'
+def compile_entries(entries, folder):
+    texts = rms_norm_shapes.sources(entries, 3 * os.cpu_count())
+    errors, spills = {}, []
+    for flavour, flags in rms_norm_shapes.FLAVOURS.items():
+        some = {name: text for (f, name), text in texts.items() if f == flavour}
+        if some:
+            if not flavour:
+                some |= {"copy": rms_norm_shapes.COPY, "add": gpu.INCLUDES + rms_norm_shapes.ADD}
+            info, bad = gpu.compile_all(some, folder, flags)
+            errors |= bad
+            spills += [name for name, v in info.items() if v["spill"]]
+    for name, text in errors.items():
+        say(f"{name} does not compile:\n{text[-1500:]}")
+    say(f"compiled {len({(e['flavour'], e['name']) for e in entries})} kernels; spills in: {' '.join(spills) or 'none'}")
+    return [e for e in entries if e["cubin"] not in errors and e["name"] not in spills]
 
 
-def kernel_text(name, struct, kind, threads, blocks):
-    bounds = f"{threads}, {blocks}" if blocks else f"{threads}"
-    return (f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(const __grid_constant__ skr_rms_norm_{kind} job)\n'
-            f"{{\n    {struct}::run(job);\n}}\n")
+def run_worker(entries, folder, reps):
+    """Results by (kind, type, n), over as many workers as it takes."""
+    results, bad = {}, []
+    while True:
+        left = [e for e in entries if (e["kind"], e["type"], e["n"]) not in results and [e["flavour"], e["name"]] not in bad]
+        if not left:
+            return results
+        plan = f"{folder}/plan.json"
+        with open(plan, "w") as f:
+            json.dump({"entries": left, "reps": reps}, f)
+        worker = subprocess.Popen(
+            [sys.executable, "-u", os.path.abspath(__file__), "--worker", folder], stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        lines = queue.Queue()
+        threading.Thread(target=lambda: [lines.put(x) for x in worker.stdout] + [lines.put("")], daemon=True).start()
+        now, finished, before = None, False, len(results)
+        while True:
+            try:
+                line = lines.get(timeout=SILENCE if now else 90)
+            except queue.Empty:
+                line = ""
+            if not line:
+                break
+            word, _, rest = line.partition(" ")
+            if word == "TRY":
+                now = json.loads(rest)
+            elif word == "RESULT":
+                r = json.loads(rest)
+                results[r["kind"], r["type"], r["n"]] = r
+                report(r)
+            elif word == "DONE":
+                finished = True
+            else:
+                say(line.rstrip())
+        worker.kill()
+        worker.wait()
+        if finished:
+            return results
+        if now is None and len(results) == before:
+            say("the worker gives no results; giving up")
+            return results
+        if now is not None:
+            bad.append(now)
+            say(f"BAD {now} ended the worker; going on without it")
 
 
-class Set:
-    """Kernels to compile: name -> (text, threads)."""
-
-    def __init__(self):
-        self.text, self.threads, self.kernels = {}, {}, {}
-
-    def add(self, name, struct, kind, threads, blocks=0):
-        self.text.setdefault(name, kernel_text(name, struct, kind, threads, blocks))
-        self.threads[name] = threads
-
-    def compile(self, extra=()):
-        names = list(self.text)
-        sources = {f"s{i}": PRELUDE + "".join(self.text[n] for n in names[i::48]) for i in range(48) if names[i::48]}
-        for name, text in extra:
-            sources[name] = text
-        modules, self.info = gpu.build(sources, os.environ.get("TUNE_FLAGS", "").split())
-        for i in range(48):
-            for n in names[i::48]:
-                self.kernels[n] = Kernel(modules[f"s{i}"], n, self.threads[n])
-        self.modules = modules
-        bad = [n for n, v in self.info.items() if v["spill"]]
-        say(f"compiled {len(names)} kernels; spills in: {' '.join(bad) or 'none'}")
+def report(r, top=3):
+    copy = r["copy_us"]
+    order = sorted((v, k) for k, v in r["us"].items() if not k.startswith("copy"))
+    words = "  ".join(f"{k} {r['ideal_us'] / v:.3f}" for v, k in order[:top])
+    print(f"{r['kind']:8} {r['type']:4} {r['n']:6}: copy {copy:.1f} us {r['bytes'] / copy / 1e3:.0f} GB/s | {words}", flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ copy
-
-COPY = r'''
-#include <stdint.h>
-struct copy_job { const char *x; char *y; int64_t n; };
-#define LOAD_0(v, p) v = *(const uint4 *)(p)
-#define LOAD_1(v, p) asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p))
-#define LOAD_2(v, p) asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p))
-#define STORE_0(v, p) *(uint4 *)(p) = v
-#define STORE_1(v, p) asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" :: "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory")
-#define COPY(name, U, L, S) extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ copy_job j) { \
-    int64_t tile = (int64_t)256 * U * 16; \
-    for (int64_t t = blockIdx.x * tile; t < j.n; t += gridDim.x * tile) { uint4 v[U]; \
-        _Pragma("unroll") for (int i = 0; i < U; i++) { int64_t at = t + (i * 256 + threadIdx.x) * 16; if (at < j.n) LOAD_##L(v[i], j.x + at); } \
-        _Pragma("unroll") for (int i = 0; i < U; i++) { int64_t at = t + (i * 256 + threadIdx.x) * 16; if (at < j.n) STORE_##S(v[i], j.y + at); } } }
-'''
+def table(results, title):
+    print(f"\n{title}: best fraction of copy")
+    print(f"{'':14}" + "".join(f"{n:>8}" for n in WIDTHS))
+    for kind in KINDS:
+        for t in TYPES:
+            cells = []
+            for n in WIDTHS:
+                r = results.get((kind, t, n))
+                times = [v for k, v in r["us"].items() if not k.startswith("copy")] if r else []
+                cells.append(f"{r['ideal_us'] / min(times):8.3f}" if times else f"{'-':>8}")
+            if any(c.strip() != "-" for c in cells):
+                print(f"{kind:8} {t:5}" + "".join(cells), flush=True)
 
 
-def copy_text():
-    return COPY + "".join(f"COPY(copy_u{u}_l{l}_s{s}, {u}, {l}, {s})\n" for u in (1, 2, 4, 8) for l in (0, 1, 2) for s in (0, 1))
-
-
-class CopyJob(gpu.C.Structure):
-    _fields_ = [("x", gpu.C.c_void_p), ("y", gpu.C.c_void_p), ("n", gpu.C.c_int64)]
-
-
-def copy_section():
-    modules, _ = gpu.build({"copy": copy_text()})
-    for size in (256 << 20, 512 << 20):
-        x = torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda")
-        y = torch.empty_like(x)
-        calls = {"torch": lambda: y.copy_(x)}
-        for u in (1, 2, 4, 8):
-            for l in (0, 1, 2):
-                for s in (0, 1):
-                    k = Kernel(modules["copy"], f"copy_u{u}_l{l}_s{s}", 256)
-                    j = CopyJob(x.data_ptr(), y.data_ptr(), size)
-                    tiles = -(-size // (256 * u * 16))
-                    calls[f"u{u} l{l} s{s} once"] = k.launcher(k.config(tiles), j)
-                    calls[f"u{u} l{l} s{s} walk"] = k.launcher(k.config(min(tiles, SM * k.blocks_per_sm())), j)
-        t = gpu.time_all(calls, 10)
-        assert torch.equal(x, y)
-        say(f"copy {size >> 20} MiB: " + ", ".join(f"{n} {2 * size / v / 1e3:.0f}" for n, v in sorted(t.items(), key=lambda e: e[1])[:8]),
-            f"... torch {2 * size / t['torch'] / 1e3:.0f} GB/s")
-        result["rows"].append({"op": "copy", "bytes": size, "us": t})
-        del x, y
-
-
-# ------------------------------------------------------------------------------------------------ forward
-
-def rows_shapes(vectors):
-    """(lanes, threads, vpt, cluster) that hold a row of so many 16-byte vectors."""
+def flavoured(results, entries):
+    """The best shapes of each case again, with every way to load and store; backward loads by asynchronous copies only."""
     out = []
-    for lanes, threads in ((8, 128), (16, 128), (32, 128), (32, 256), (128, 128), (256, 256), (512, 512), (1024, 1024)):
-        vpt = -(-vectors // lanes)
-        if vpt & (vpt - 1) == 0 and vpt <= 8:
-            out.append((lanes, threads, vpt, 0))
-    for threads in (256, 512):
-        for c in (1, 2, 4, 8, 16):
-            vpt = -(-vectors // (threads * c))
-            if vectors >= 2048 and vpt in (2, 4, 8):
-                out.append((threads, threads, vpt, c))
+    for case, r in results.items():
+        order = [k.rsplit(" ", 1) for v, k in sorted((v, k) for k, v in r["us"].items() if not k.startswith("copy"))]
+        best = list(dict.fromkeys(shape for shape, grid in order))[:KEEP_FLAVOURS]
+        for e in entries:
+            if (e["kind"], e["type"], e["n"]) == case and e["shape"] in best:
+                grids = [grid for shape, grid in order if shape == e["shape"]][:2]
+                flavours = [f for f in rms_norm_shapes.FLAVOURS if not (case[0] == "backward" and "n" in f)]
+                out += [dict(e, flavour=f, grids=grids) for f in flavours]
     return out
 
 
-def plain_variants(es, n):
-    vec = 16 // es
-    for lanes, threads, vpt, c in rows_shapes(n // vec):
-        if lanes < 32 and vpt > 4 or lanes == 1024 and vpt * vec > 32:
-            continue
-        for rpg in ((1, 2, 4) if lanes <= 32 and vpt <= 2 and not c else (1,)):
-            for stages in ((0, 1, 2) if c else (0, 2) if lanes > 32 and vpt >= 2 else (0,)):
-                for ahead in ((0, 1) if stages == 0 and vpt * rpg <= 4 and lanes < 1024 and not c else (0,)):
-                    for hold in ((0, 1) if vpt * vec <= 32 and threads < 1024 else (0,)):
-                        yield lanes, threads, vpt, c, rpg, stages, ahead, hold
+def parent(kinds):
+    folder = tempfile.mkdtemp()
+    entries = [e for kind in kinds for t in TYPES for n in WIDTHS for e in rms_norm_shapes.shapes(kind, t, n)]
+    entries = compile_entries(entries, folder)
+    results = run_worker(entries, folder, [FEW, REPEATS])
+    table(results, "shapes")
+    again = compile_entries(flavoured(results, entries), folder)
+    say("the best of these again (n: loads without L1, d: default stores)")
+    final = run_worker(again, folder, [REPEATS])
+    table(final, "shapes and flavours")
+    with open(f"{OUT}/rms_norm_tune.jsonl", "a") as f:
+        for phase, some in (("shapes", results), ("flavours", final)):
+            for r in some.values():
+                f.write(json.dumps(dict(r, phase=phase)) + "\n")
+    say("done")
 
 
-def plain_name(t, v):
-    lanes, threads, vpt, c, rpg, stages, ahead, hold = v
-    return f"p_{t}_{'c' if c else ''}{lanes}_{threads}x{vpt}_r{rpg}s{stages}a{ahead}h{hold}"
+# ---------------------------------------------------------------- worker
 
 
-def weight_for(n, t):
-    return (torch.randn(n, device="cuda") * 0.2 + 1).to(TORCH[t])
+class Case:
+    """The tensors of one kind, type and width, the expected results of some rows, and the calls that are timed."""
+
+    def __init__(self, torch, kind, t, n):
+        self.torch, self.kind, self.t, self.n, self.m = torch, kind, t, n, ELEMENTS // n
+        self.dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[t]
+        es = rms_norm_shapes.BYTES[t]
+        self.few = min(self.m, max(45, min(1201 if kind == "backward" else 301, (1 << 22) // n)))
+        draw = lambda: torch.randn(self.m, n, device="cuda", dtype=torch.float32).to(self.dtype)
+        empty = lambda dtype=self.dtype: torch.empty(self.m, n, device="cuda", dtype=dtype)
+        self.x, self.y = draw(), empty()
+        self.rstd = torch.empty(self.m, 1, device="cuda")
+        self.weight = (torch.randn(n, device="cuda") * 0.2 + 1).to(self.dtype)
+        self.bytes = 2 * ELEMENTS * es
+        self.fields = dict(x=self.x, weight=self.weight, rstd=self.rstd)
+        self.per_copy = 1.0
+        if kind == "residual":
+            self.residual, self.residual_out = draw(), empty()
+            self.fields |= dict(residual=self.residual, residual_out=self.residual_out)
+            self.per_copy = 2.0
+        if kind == "e4m3":
+            self.quant, self.scale = empty(torch.float8_e4m3fn), torch.empty(self.m, 1, device="cuda")
+            self.fields |= dict(y_quant=self.quant, scale=self.scale, quant=2)
+            self.per_copy = (es + 1) / (2 * es)
+        elif kind == "backward":
+            self.dy = draw()
+            for i in range(0, self.m, max(1, self.m // 64)):
+                part = self.x[i : i + max(1, self.m // 64)].float()
+                self.rstd[i : i + max(1, self.m // 64)] = 1 / (part.square().mean(1, keepdim=True) + 1e-6).sqrt()
+            self.dweight = torch.empty_like(self.weight)
+            self.workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+            self.fields |= dict(dy=self.dy, dx=self.y, dweight=self.dweight, workspace=self.workspace)
+            self.per_copy = 1.5
+        else:
+            self.fields["y"] = self.y
+        self.expect()
+
+    def expect(self):
+        few, w = self.few, self.weight.double()
+        s = self.x[:few].double()
+        if self.kind == "backward":
+            dy, rstd = self.dy[:few].double(), self.rstd[:few].double()
+            g, h = dy * w, s * rstd
+            self.want = rstd * (g - h * (g * h).mean(1, keepdim=True))
+            self.want_dw, self.size_dw = (dy * h).sum(0), (dy * h).abs().sum(0)
+            return
+        if self.kind == "residual":
+            s = (s + self.residual[:few].double()).float().to(self.dtype).double()
+        self.want_rstd = 1 / (s.square().mean(1, keepdim=True) + 1e-6).sqrt()
+        self.want = s * self.want_rstd * w
+
+    def wrong(self, got, want, tolerance):
+        error = (got.double() - want).abs() / (tolerance * (want.abs() + 1e-3 * want.abs().max()))
+        worst = error.max().item()
+        return "" if worst <= 1.0 else f"{worst:.2f} of the bound, {self.torch.isnan(got.double()).sum().item()} NaN of {got.numel()}"
+
+    def judge(self):
+        few, tolerance = self.few, {"bf16": 2**-8, "f32": 2e-6}[self.t]
+        if self.kind == "backward":
+            error = (self.dweight.double() - self.want_dw).abs()
+            bound = self.size_dw * 1e-5 + self.want_dw.abs() * (2**-8 if self.t == "bf16" else 1e-6) + 1e-6
+            worst = (error / bound).max().item()
+            return self.wrong(self.y[:few], self.want, 2 * tolerance) or ("" if worst <= 1 else f"dweight {worst:.2f} of the bound")
+        text = self.wrong(self.rstd[:few], self.want_rstd, 2e-6)
+        if self.kind == "e4m3":
+            return text or self.wrong(self.quant[:few].double() * self.scale[:few].double(), self.want, 2**-4 + 2**-16)
+        return text or self.wrong(self.y[:few], self.want, tolerance)
+
+    def spoil(self):
+        nan = float("nan")
+        self.y.fill_(nan)
+        if self.kind == "backward":
+            self.dweight.fill_(nan), self.workspace.fill_(255)
+        else:
+            self.rstd.fill_(nan)
+        if self.kind == "e4m3":
+            self.quant.view(self.torch.uint8).fill_(0x7F), self.scale.fill_(nan)
 
 
-def compare(got, want, t, what):
-    tolerance = {"bf16": 2 ** -8, "f16": 2 ** -11, "f32": 2e-6, "e4m3": 2 ** -4}[t]
-    error = (got.double() - want).abs()
-    limit = tolerance * (want.abs() + 1e-3 * want.abs().max())
-    worst = (error / limit).max().item()
-    if not worst <= 1.0:
-        say(f"WRONG {what}: {worst:.2f} of the bound, nan {torch.isnan(got.double()).sum().item()} of {got.numel()}")
-        return False
-    return True
+class Runner:
+    def __init__(self, torch, folder):
+        self.torch, self.folder, self.driver = torch, folder, gpu.Driver()
+        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+        self.stream = torch.cuda.current_stream().cuda_stream
+
+    def kernel(self, cubin, name, threads):
+        return self.driver.kernel(f"{self.folder}/{cubin}.cubin", name, threads)
+
+    def copies(self, case):
+        size = case.x.numel() * case.x.element_size()
+        k = self.kernel("copy", "copy", 256)
+        ours = k.launcher(k.config(-(-size // 4096)), gpu.Copy(case.x.data_ptr(), case.y.data_ptr(), size), self.stream)
+        return {"copy torch": lambda: case.y.copy_(case.x), "copy ours": ours}
+
+    def grids(self, e, k, m):
+        """Label -> blocks, or parts for backward."""
+        fit, c = k.resident(e["shared"], e["cluster"], self.sms), e["cluster"]
+        if not fit:
+            return {}
+        if e["kind"] == "backward":
+            counts = {fit, 128 // c, 132 // c, 256 // c, 264 // c} if c > 1 else {fit} | {self.sms * i for i in (1, 2, 3, 4, 6, 8)}
+            return {f"p{p}": p for p in sorted(counts) if 0 < p <= fit and p <= m and p * e["n"] * 4 <= 1 << 28}
+        tiles = -(-m // (e["threads"] // e["lanes"] * e["rpg"]))
+        return {"once": tiles * c, f"walk{fit}": min(tiles, fit) * c}
+
+    def call(self, e, case, k, grid, rows):
+        if e["kind"] != "backward":
+            return k.launcher(k.config(grid, e["shared"], e["cluster"]), gpu.job(gpu.Forward, rows, e["n"], **case.fields), self.stream)
+        j = gpu.job(gpu.Backward, rows, e["n"], n_parts=grid, **case.fields)
+        first = k.launcher(k.config(grid * e["cluster"], e["shared"], e["cluster"]), j, self.stream)
+        name, columns = ("add_4", 128) if e["n"] >= 16384 else ("add_1", 32)
+        add = self.kernel("add", name, 32 * max(1, min(32, (grid + 3) // 4)))
+        second = add.launcher(add.config(-(-e["n"] // columns)), j, self.stream)
+        return lambda: (first(), second())
+
+    def run(self, kind, t, n, entries, reps):
+        torch = self.torch
+        case, calls = Case(torch, kind, t, n), {}
+        for e in entries:
+            print("TRY", json.dumps([e["flavour"], e["name"]]))
+            k = self.kernel(e["cubin"], e["name"], e["threads"])
+            grids = self.grids(e, k, case.m)
+            if not grids:
+                print(f"does not fit: {e['shape']}")
+                continue
+            few = self.grids(e, k, case.few)
+            label = next(iter(reversed(few)))
+            case.spoil()
+            self.call(e, case, k, few[label], case.few)()
+            torch.cuda.synchronize()
+            text = case.judge()
+            if text:
+                print(f"WRONG {t} {n} {e['shape']} {label}: {text}")
+                continue
+            for label, grid in grids.items():
+                if "grids" not in e or label in e["grids"]:
+                    calls[f"{e['shape']}{'' if not e['flavour'] else '_' + e['flavour']} {label}"] = self.call(e, case, k, grid, case.m)
+        calls |= self.copies(case)
+        for i, count in enumerate(reps):
+            times = gpu.time_all(torch, calls, count)
+            if i + 1 < len(reps):
+                keep = sorted(times, key=times.get)[:KEEP]
+                calls = {name: f for name, f in calls.items() if name in keep or name.startswith("copy")}
+        copy = min(times["copy torch"], times["copy ours"])
+        print("RESULT", json.dumps(dict(kind=kind, type=t, n=n, m=case.m, bytes=case.bytes, copy_us=copy, ideal_us=copy * case.per_copy, us=times)))
 
 
-def grids(kernel, shared, cluster, m, rows_per_block):
-    tiles = -(-m // rows_per_block)
-    if cluster > 1:
-        resident = kernel.clusters(shared, cluster)
-        return {"once": m * cluster, "walk": min(m, resident) * cluster} if resident else {}
-    fit = kernel.blocks_per_sm(shared)
-    out = {"once": tiles, "walk": min(tiles, SM * fit)} if fit else {}
-    return out
+def worker(folder):
+    import torch
 
-
-def best_table(kind, t, n, copy_us, ideal, times, top=3):
-    order = sorted((v, k) for k, v in times.items() if k not in ("copy", "torch", "compile"))
-    rate = lambda us: ideal / us
-    text = "  ".join(f"{k.split('_', 2)[2]} {rate(v):.3f}" for v, k in order[:top])
-    print(f"{kind} {t} {n}: {text}", flush=True)
-    result["rows"].append({"op": kind, "type": t, "n": n, "copy_us": copy_us, "ideal_us": ideal, "us": times})
-
-
-def forward_section(full):
-    kinds = ("residual", "e4m3") if full else ("plain",)
-    plans = []
-    s = Set()
-    for t in ("bf16", "f32"):
-        es = 2 if t == "bf16" else 4
-        for n in WIDTHS:
-            for v in plain_variants(es, n):
-                lanes, threads, vpt, c, rpg, stages, ahead, hold = v
-                if full:
-                    if rpg > 1 or ahead or hold or stages == 0 and c and vpt * (16 // es) > 32 or lanes == 1024:
-                        continue
-                    name = plain_name(t, v).replace("p_", "f_")
-                    s.add(name, f"rms_norm_full<SKR_{t.upper()}, {owner(lanes, threads, c)}, {vpt}, {stages}>", "job", threads)
-                else:
-                    name = plain_name(t, v)
-                    s.add(name, f"rms_norm_plain<SKR_{t.upper()}, {owner(lanes, threads, c)}, {vpt}, {rpg}, {stages}, {ahead}, {hold}>", "job", threads)
-                plans.append((t, n, name, v))
-    s.compile()
-    for t in ("bf16", "f32"):
-        es = 2 if t == "bf16" else 4
-        for n in WIDTHS:
-            m = ELEMENTS // n
-            x = torch.randn(m, n, device="cuda", dtype=torch.float32).to(TORCH[t])
-            r = torch.randn(m, n, device="cuda", dtype=torch.float32).to(TORCH[t]) if full else None
-            y = torch.empty_like(x)
-            ro = torch.empty_like(x) if full else None
-            q = torch.empty(m, n, device="cuda", dtype=TORCH["e4m3"]) if full else None
-            scale = torch.empty(m, 1, device="cuda")
-            rstd = torch.empty(m, 1, device="cuda")
-            w = weight_for(n, "f32" if t == "f32" else "bf16")
-            few = min(m, 301)
-            xd = x[:few].double()
-            for kind in kinds:
-                calls = {"copy": lambda: y.copy_(x)}
-                sd = xd + r[:few].double() if kind == "residual" else xd
-                if kind == "residual":
-                    sd = sd.float().to(TORCH[t]).double()
-                ref_rstd = 1 / (sd.square().mean(1, keepdim=True) + 1e-6).sqrt()
-                ref = sd * ref_rstd * w.double()
-                for pt, pn, name, v in plans:
-                    if (pt, pn) != (t, n):
-                        continue
-                    lanes, threads, vpt, c, rpg, stages, ahead, hold = v
-                    k = s.kernels[name]
-                    shared = stages * vpt * threads * 16 * (2 if kind == "residual" else 1)
-                    if shared > 220 * 1024:
-                        continue
-                    args = dict(x=x, weight=w, rstd=rstd)
-                    if kind == "e4m3":
-                        args.update(y_quant=q, scale=scale, quant=2)
-                    else:
-                        args.update(y=y)
-                    if kind == "residual":
-                        args.update(residual=r, residual_out=ro)
-                    try:
-                        options = grids(k, shared, c, m, threads // lanes * rpg)
-                        j = job(Forward, few, n, **args)
-                        first = True
-                        for label, grid in options.items():
-                            if full and label == "walk" and not stages:
-                                continue
-                            if first:
-                                y.fill_(float("nan")), rstd.fill_(float("nan"))
-                                small = grids(k, shared, c, few, threads // lanes * rpg)[label]
-                                k.launcher(k.config(small, shared, c), j)()
-                                good = compare(rstd[:few], ref_rstd, "f32", name + " rstd")
-                                if kind == "e4m3":
-                                    good &= compare(q[:few].double() * scale[:few].double(), ref, "e4m3", name)
-                                else:
-                                    good &= compare(y[:few], ref, t, name)
-                                if not good:
-                                    break
-                                first = False
-                            calls[f"{name}_c{c}_{label}"] = k.launcher(k.config(grid, shared, c), job(Forward, m, n, **args))
-                    except RuntimeError as e:
-                        say("FAILED", name, c, e)
-                times = gpu.time_all(calls, 8)
-                per = {"plain": 2 * es, "residual": 4 * es, "e4m3": es + 1}[kind]
-                best_table("fwd " + kind, t, n, times["copy"], times["copy"] * per / (2 * es), times)
-            del x, y, r, ro, q
-
-
-# ------------------------------------------------------------------------------------------------ backward
-
-def backward_section():
-    s, plans = Set(), []
-    for t in ("bf16", "f32"):
-        es, vec = (2, 8) if t == "bf16" else (4, 4)
-        for n in WIDTHS:
-            for lanes, threads, vpt, c in rows_shapes(n // vec):
-                if vpt * vec > 32 or threads == 1024 or lanes < 32:
-                    continue
-                for stages in (1, 2, 3):
-                    name = f"b_{t}_{'c' if c else ''}{lanes}_{threads}x{vpt}_s{stages}"
-                    shared = stages * threads * (2 * vpt * 16 + 4) + (vpt * vec * 4 * threads if vpt * vec > 16 else 0)
-                    if shared > 220 * 1024:
-                        continue
-                    s.add(name, f"rms_norm_backward<SKR_{t.upper()}, {owner(lanes, threads, c)}, {vpt}, {stages}>", "backward_job", threads)
-                    plans.append((t, n, name, lanes, threads, vpt, c, stages, shared))
-    parts = PRELUDE + "".join(f'extern "C" __global__ void __launch_bounds__(1024) add_{c}(const __grid_constant__ skr_rms_norm_backward_job job) '
-                              f"{{ rms_norm_add_parts<{c}>(job); }}\n" for c in (1, 4))
-    s.compile([("parts", parts)])
-    for t in ("bf16", "f32"):
-        es = 2 if t == "bf16" else 4
-        for n in WIDTHS:
-            m = ELEMENTS // n
-            x = torch.randn(m, n, device="cuda", dtype=torch.float32).to(TORCH[t])
-            dy = torch.randn(m, n, device="cuda", dtype=torch.float32).to(TORCH[t])
-            dx, rstd = torch.empty_like(x), torch.empty(m, 1, device="cuda")
-            for i in range(0, m, max(1, m // 64)):
-                rstd[i:i + max(1, m // 64)] = 1 / (x[i:i + max(1, m // 64)].float().square().mean(1, keepdim=True) + 1e-6).sqrt()
-            w = weight_for(n, "f32" if t == "f32" else "bf16")
-            dw = torch.empty_like(w)
-            few = min(m, 1201)
-            xd, dyd, rd = x[:few].double(), dy[:few].double(), rstd[:few].double()
-            g, h = dyd * w.double(), xd * rd
-            ref = rd * (g - h * (g * h).mean(1, keepdim=True))
-            ref_dw = (dyd * h).sum(0)
-            bound_dw = (dyd * h).abs().sum(0)
-            del g, h, xd, dyd
-            calls = {"copy": lambda: dx.copy_(x)}
-            workspace = torch.empty(4096 * 1024 * 64, device="cuda", dtype=torch.uint8)
-            for pt, pn, name, lanes, threads, vpt, c, stages, shared in plans:
-                if (pt, pn) != (t, n):
-                    continue
-                k = s.kernels[name]
-                cluster = max(c, 1)
-                try:
-                    fit = k.clusters(shared, cluster) if cluster > 1 else SM * k.blocks_per_sm(shared)
-                    if not fit:
-                        say("does not fit:", name, c)
-                        continue
-                    if cluster > 1:
-                        counts = sorted({fit, 128 // cluster, 256 // cluster} - {0})
-                    else:
-                        counts = sorted({p for p in (fit, SM, SM * 2, SM * 3, SM * 4, SM * 6, SM * 8) if p <= fit})
-                    first = True
-                    for p in counts:
-                        p = min(p, m)
-                        if p * n * 4 > workspace.numel():
-                            continue
-                        args = dict(x=x, dy=dy, dx=dx, rstd=rstd, weight=w, dweight=dw, workspace=workspace, n_parts=p)
-                        add, columns = ("add_4", 128) if n >= 16384 else ("add_1", 32)
-                        warps = max(1, min(32, (p + 3) // 4))
-                        ka = Kernel(s.modules["parts"], add, 32 * warps)
-
-                        def both(rows):
-                            j = job(Backward, rows, n, **args)
-                            one = k.launcher(k.config(p * cluster, shared, cluster), j)
-                            two = ka.launcher(ka.config(-(-n // columns)), j)
-                            return lambda: (one(), two())
-                        if first:
-                            dx.fill_(float("nan")), dw.fill_(float("nan")), workspace.fill_(255)
-                            both(few)()
-                            good = compare(dx[:few], ref, t, name)
-                            error = ((dw.double() - ref_dw).abs() / (bound_dw * 1e-5 + ref_dw.abs() * (2 ** -8 if t == "bf16" else 1e-6) + 1e-6)).max().item()
-                            if not error <= 1:
-                                say("WRONG dweight", name, error)
-                                good = False
-                            if not good:
-                                break
-                            first = False
-                        calls[f"{name}_c{c}_p{p}"] = both(m)
-                except RuntimeError as e:
-                    say("FAILED", name, c, e)
-            times = gpu.time_all(calls, 8)
-            best_table("bwd", t, n, times["copy"], times["copy"] * 1.5, times)
-            del x, dy, dx, workspace
+    with open(f"{folder}/plan.json") as f:
+        plan = json.load(f)
+    runner = Runner(torch, folder)
+    cases = list(dict.fromkeys((e["kind"], e["type"], e["n"]) for e in plan["entries"]))
+    for case in cases:
+        runner.run(*case, [e for e in plan["entries"] if (e["kind"], e["type"], e["n"]) == case], plan["reps"])
+        torch.cuda.empty_cache()
+    print("DONE")
 
 
 if __name__ == "__main__":
-    torch.manual_seed(int(time.time()))
-    result["device"] = torch.cuda.get_device_name()
-    sections = sys.argv[1:] or ["copy", "plain", "backward", "full"]
-    for name in sections:
-        say("section", name)
-        try:
-            {"copy": copy_section, "plain": lambda: forward_section(False), "full": lambda: forward_section(True), "backward": backward_section}[name]()
-        finally:
-            with open(f"{OUT}/rms_norm_tune_{'_'.join(sections)}{os.environ.get('TUNE_TAG', '')}.json", "w") as f:
-                json.dump(result, f)
-    say("done")
+    if sys.argv[1:2] == ["--worker"]:
+        worker(sys.argv[2])
+    else:
+        parent(sys.argv[1:] or KINDS)

@@ -97,28 +97,37 @@ def _backward(dy, x, weight, bias, rstd, ds, eps, weight_offset, round_before_we
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, residual, eps, weight_offset, round_before_weight):
+    def forward(ctx, x, weight, bias, residual, options):
         count = x.numel()
         if count and x.dim():  # a flat rstd, because making a tensor from a torch.Size takes twice as long
             rstd = _empty(count // x.shape[-1], dtype=_float32, device=x.device)
         else:
             rstd = _empty(x.shape[:-1], dtype=_float32, device=x.device)
-        y, s = _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_weight)
+        y, s = _forward(x, weight, bias, residual, rstd, *options)
+        ctx.options = options
+        if s is None:
+            ctx.x_type = None
+            ctx.save_for_backward(x, weight, bias, rstd)
+            return y
+        ctx.x_type = x.dtype
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x if s is None else s, weight, bias, rstd)
-        ctx.options = (eps, weight_offset, round_before_weight)
-        ctx.types = (x.dtype, None if residual is None else residual.dtype)
-        return y if s is None else (y, s)
+        ctx.save_for_backward(s, weight, bias, rstd)
+        return y, s
 
     @staticmethod
     def backward(ctx, dy, ds=None):
-        return (*_gradients(ctx, dy, ds), None, None, None)
+        return (*_gradients(ctx, dy, ds), None)
+
+
+# The same as _RMSNorm.apply without its search for function transforms, which rms_norm() has done already.
+_apply = super(torch.autograd.Function, _RMSNorm).apply
 
 
 def _gradients(ctx, dy, ds):
-    """Gradients of x, weight, bias and residual."""
+    """Gradients of x, weight, bias and residual. ctx.x_type is None without a residual."""
     x, weight, bias, rstd = ctx.saved_tensors
-    x_type, residual_type = ctx.types
+    residual_type = x.dtype
+    x_type = ctx.x_type or residual_type
     needs = ctx.needs_input_grad
     if dy is None:  # y was not used: only the sum passes its gradient on
         dx = ds
@@ -135,13 +144,17 @@ def _gradients(ctx, dy, ds):
             dx, dweight, dbias = run(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
         else:
             dx, dweight, dbias = _backward(dy, x, weight, bias, rstd, ds, *ctx.options, wants, dx_type)
-    dresidual = dx
-    if dx is not None and dx.dtype != x_type:
+    if not needs[3]:
+        dresidual = None
+    elif dx is None or dx.dtype == residual_type:
+        dresidual = dx
+    else:
+        dresidual = dx.to(residual_type)
+    if not needs[0]:
+        dx = None
+    elif dx is not None and dx.dtype != x_type:
         dx = dx.to(x_type)
-    if dresidual is not None and needs[3] and dresidual.dtype != residual_type:
-        dresidual = dresidual.to(residual_type)
-    found = (dx, dweight, dbias, dresidual)
-    return tuple([gradient if needed else None for gradient, needed in zip(found, needs)])
+    return dx, dweight if needs[1] else None, dbias if needs[2] else None, dresidual
 
 
 # ---------------------------------------------------------------- operators: fixed arity, absent outputs are empty
@@ -227,11 +240,11 @@ def _setup(ctx, inputs, output):
     ctx.mark_non_differentiable(rstd)
     ctx.save_for_backward(x if residual is None else s, weight, bias, rstd if inputs[-1] else None)
     ctx.options = tuple(options)
-    ctx.types = (x.dtype, None if residual is None else residual.dtype)
+    ctx.x_type = None if residual is None else x.dtype
 
 
 def _op_gradients(ctx, dy, ds, _):
-    if ctx.types[1] is None:
+    if ctx.x_type is None:  # there was no residual: that output is empty
         ds = None
     if dy is None and ds is None:
         return (None,) * 8
@@ -315,7 +328,7 @@ def rms_norm(x, weight=None, bias=None, *, eps=1e-6, residual=None, weight_offse
         )
         or _forward_ad._current_level >= 0  # dual tensors: the Function says that it has no forward derivative
     ):
-        return _RMSNorm.apply(x, weight, bias, residual, eps, weight_offset, round_before_weight)
+        return _apply(x, weight, bias, residual, (eps, weight_offset, round_before_weight))
     y, s = _forward(x, weight, bias, residual, None, eps, weight_offset, round_before_weight)
     return y if residual is None else (y, s)
 

@@ -6,7 +6,7 @@ import pytest
 
 import saker
 
-hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed: the fuzzing of arguments is left out")
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed: no fuzzing")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
 

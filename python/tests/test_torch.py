@@ -102,7 +102,7 @@ def test_only_some_gradients(device):
         args = {k: v if k == name else v.detach() for k, v in everything.items()}
         y, s = st.rms_norm(**args)
         (one,) = torch.autograd.grad(y.sum() + s.sum(), t) if s.requires_grad else torch.autograd.grad(y.sum(), t)
-        assert torch.equal(one, full[i])
+        near(one, full[i])  # a GPU may choose another kernel when fewer outputs are wanted
     # Only the sum is used, or only y.
     y, s = st.rms_norm(x, w, b, residual=r)
     dx, dw, dr = torch.autograd.grad(s.sum(), (x, w, r), allow_unused=True)

@@ -14,7 +14,7 @@ enum { MAX_FIELDS = 32, ARGS_BYTES = 512 };
 /* A call after check and plan. Lives on the stack. */
 typedef struct prepared {
     _Alignas(16) unsigned char args[ARGS_BYTES];
-    _Alignas(64) unsigned char job[SKR_JOB_BYTES];
+    _Alignas(128) unsigned char job[SKR_JOB_BYTES]; /* tensor maps want 128 */
     skr_view views[MAX_FIELDS];
     skr_plan plan;
     bool empty;

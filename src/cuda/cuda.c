@@ -310,7 +310,7 @@ static bool owns(void *state, const void *pointer, const char **what)
         snprintf(s->what, sizeof s->what, "ordinary host memory");
     else if (!result && !managed && kind == SKR_CU_MEMORYTYPE_HOST && seen != at)
         snprintf(s->what, sizeof s->what, "pinned host memory that is not mapped at its own address");
-    else if (!result && !managed && kind == SKR_CU_MEMORYTYPE_DEVICE && on != s->device->id)
+    else if (!result && !managed && kind == SKR_CU_MEMORYTYPE_DEVICE && on >= 0 && on != s->device->id)
         snprintf(s->what, sizeof s->what, "memory of CUDA device %d", on);
     else
         return true;

@@ -144,11 +144,12 @@ saker_status skr_cuda_device_take(skr_call *call, int32_t id, skr_cuda_device **
     skr_cuda_device *d = &devices[id];
     saker_status status = SAKER_OK;
     pthread_mutex_lock(&lock);
-    d->id = id;
-    if (d->contexts == 0)
+    if (d->contexts == 0) {
+        d->id = id;
         status = open_device(call, d);
-    else if (atomic_load(&d->lost))
+    } else if (atomic_load(&d->lost)) {
         status = skr_cuda_fail_lost(call, d);
+    }
     d->contexts += status == SAKER_OK;
     pthread_mutex_unlock(&lock);
     *out = d;

@@ -1,10 +1,11 @@
-/* device.cuh - the vocabulary that CUDA kernels are written in: types, 16-byte vectors, asynchronous copies, reductions.
- * SPDX-License-Identifier: Apache-2.0
+/* device.cuh - the vocabulary that CUDA kernels are written in: types, 16-byte vectors, asynchronous copies,
+ * reductions. SPDX-License-Identifier: Apache-2.0
  *
- * Everything here runs on sm_80 and newer; what needs Hopper is in sm90.cuh. Nothing depends on the CUDA runtime's headers beyond the
- * language, and no conversion depends on compiler flags: each is the instruction that is written.
- * Float types are template arguments (SKR_F32, SKR_F16, SKR_BF16) where the loop is hot, and a run-time value that is the same for the
- * whole grid (the functions named any_...) where it is not: such a branch costs an issue slot, and a row kernel has slots to spare. */
+ * Everything here runs on sm_80 and newer; what needs Hopper is in sm90.cuh. Nothing depends on the CUDA runtime's
+ * headers beyond the language, and no conversion depends on compiler flags: each is the instruction that is written.
+ * Float types are template arguments (SKR_F32, SKR_F16, SKR_BF16) where the loop is hot, and a run-time value that is
+ * the same for the whole grid (the functions named any_...) where it is not: such a branch costs an issue slot, and a
+ * row kernel has slots to spare. */
 #ifndef SKR_CUDA_DEVICE_CUH
 #define SKR_CUDA_DEVICE_CUH
 
@@ -26,7 +27,9 @@ template <int T> SKR_DEVICE void unpack2(uint32_t word, float &lo, float &hi)
         lo = __uint_as_float(word << 16);
         hi = __uint_as_float(word & 0xffff0000u);
     } else {
-        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(lo), "=f"(hi) : "r"(word));
+        asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+            : "=f"(lo), "=f"(hi)
+            : "r"(word));
     }
 }
 
@@ -76,18 +79,21 @@ SKR_DEVICE float any_rounded(int type, float f)
 
 /* ---------------------------------------------------------------- global memory */
 
-/* Read once: not kept in L1, so that parameters stay there. Not the read-only path: outputs may be the same memory. */
+/* Read once. Not the read-only path: outputs may be the same memory. */
+#ifndef SKR_LOAD_ONCE
+#define SKR_LOAD_ONCE "ld.global"
+#endif
 SKR_DEVICE uint4 load16_once(const void *p)
 {
     uint4 v;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile(SKR_LOAD_ONCE ".v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 
 SKR_DEVICE uint2 load8_once(const void *p)
 {
     uint2 v;
-    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    asm volatile(SKR_LOAD_ONCE ".v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
     return v;
 }
 
@@ -108,7 +114,8 @@ SKR_DEVICE uint2 load8(const void *p)
 #endif
 SKR_DEVICE void store16_once(void *p, const uint4 &v)
 {
-    asm volatile(SKR_STORE_ONCE ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile(SKR_STORE_ONCE ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
 SKR_DEVICE void store8_once(void *p, const uint2 &v)
@@ -121,7 +128,8 @@ SKR_DEVICE void store4_once(void *p, uint32_t v)
     asm volatile(SKR_STORE_ONCE ".u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
-/* Moves the values behind the compiler's back: what is computed from them afterwards is not computed before and kept. */
+/* Moves the values behind the compiler's back: what is computed from them afterwards is not computed before and kept.
+ */
 SKR_DEVICE void opaque(uint4 &v)
 {
     asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
@@ -166,6 +174,33 @@ template <int V> SKR_DEVICE void any_store(int type, void *p, const float *f)
     }
 }
 
+/* Rounds to the type, stores if asked to, and leaves the rounded values in f. */
+template <int V> SKR_DEVICE void any_store_rounded(int type, void *p, bool write, float *f)
+{
+    if (type == SKR_F32) {
+        if (write)
+            any_store<V>(type, p, f);
+        return;
+    }
+    uint32_t word[V / 2];
+#pragma unroll
+    for (int k = 0; k < V / 2; k++)
+        word[k] = type == SKR_F16 ? pack2<SKR_F16>(f[2 * k], f[2 * k + 1]) : pack2<SKR_BF16>(f[2 * k], f[2 * k + 1]);
+    if (write && V == 8)
+        store16_once(p, make_uint4(word[0], word[1], word[V / 2 - 2], word[V / 2 - 1]));
+    else if (write)
+        store8_once(p, make_uint2(word[0], word[1]));
+    if (type == SKR_F16) {
+#pragma unroll
+        for (int k = 0; k < V / 2; k++)
+            unpack2<SKR_F16>(word[k], f[2 * k], f[2 * k + 1]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < V / 2; k++)
+            unpack2<SKR_BF16>(word[k], f[2 * k], f[2 * k + 1]);
+    }
+}
+
 /* One element, aligned to itself. */
 SKR_DEVICE float any_load1(int type, const void *p)
 {
@@ -195,8 +230,8 @@ SKR_DEVICE float quant_largest(int type)
     return type == SKR_E4M3 ? 448.0f : type == SKR_E5M2 ? 57344.0f : 127.0f;
 }
 
-/* Round to nearest even with saturation, NaN stays NaN: what the conversion instruction of newer GPUs does, for those without it.
- * MANT mantissa bits, exponent bias BIAS, largest finite code MAX. */
+/* Round to nearest even with saturation, NaN stays NaN: what the conversion instruction of newer GPUs does, for those
+ * without it. MANT mantissa bits, exponent bias BIAS, largest finite code MAX. */
 template <int MANT, int BIAS, uint32_t MAX> SKR_DEVICE uint32_t fp8_by_hand(float f)
 {
     uint32_t bits = __float_as_uint(f), sign = bits >> 24 & 0x80u;
@@ -204,7 +239,8 @@ template <int MANT, int BIAS, uint32_t MAX> SKR_DEVICE uint32_t fp8_by_hand(floa
     if (bits > 0x7f800000u)
         return 0x7fu;
     uint32_t code;
-    if (bits < (uint32_t)(128 - BIAS) << 23) { /* subnormal there: an integer multiple of the smallest step, rounded by the adder */
+    if (bits < (uint32_t)(128 - BIAS)
+                   << 23) { /* subnormal there: an integer multiple of the smallest step, rounded by the adder */
         float steps = __uint_as_float(bits) * __uint_as_float((uint32_t)(127 + BIAS - 1 + MANT) << 23);
         code = __float_as_uint(__fadd_rn(steps, 8388608.0f)) & 0xffu;
     } else {
@@ -215,9 +251,9 @@ template <int MANT, int BIAS, uint32_t MAX> SKR_DEVICE uint32_t fp8_by_hand(floa
     return sign | code;
 }
 
-SKR_DEVICE uint32_t quant2(int type, float lo, float hi)
+template <int TYPE> SKR_DEVICE uint32_t quant2(float lo, float hi)
 {
-    if (type == SKR_I8) { /* NaN converts to 0 */
+    if (TYPE == SKR_I8) { /* NaN converts to 0 */
         int a, b;
         asm("cvt.rni.s32.f32 %0, %1;" : "=r"(a) : "f"(lo));
         asm("cvt.rni.s32.f32 %0, %1;" : "=r"(b) : "f"(hi));
@@ -226,46 +262,85 @@ SKR_DEVICE uint32_t quant2(int type, float lo, float hi)
     }
 #if __CUDA_ARCH__ >= 890
     uint16_t two;
-    if (type == SKR_E4M3)
+    if (TYPE == SKR_E4M3)
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(hi), "f"(lo));
     else
         asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(hi), "f"(lo));
     return two;
 #else
-    if (type == SKR_E4M3)
+    if (TYPE == SKR_E4M3)
         return fp8_by_hand<3, 7, 0x7e>(lo) | fp8_by_hand<3, 7, 0x7e>(hi) << 8;
     return fp8_by_hand<2, 15, 0x7b>(lo) | fp8_by_hand<2, 15, 0x7b>(hi) << 8;
 #endif
 }
 
-/* Divides by a scale with IEEE rounding, three operations a value. A quotient by reciprocal, one residual, one correction is correctly
- * rounded while nothing under- or overflows on the way; an exact power of two keeps the scale in the middle of the range. */
+/* Division of a row by its scale with IEEE rounding, three operations a value: a quotient by reciprocal, its residual,
+ * one correction. That is correctly rounded while nothing under- or overflows on the way, which holds for a scale of
+ * middling size and values that are at most 2^17 times as large: more than any quantised type can hold. Other rows are
+ * brought there first (tame), which changes no result. */
 struct skr_divider {
-    float shift, scale, inverse;
+    float scale, inverse;
 };
 
 SKR_DEVICE skr_divider divide_by(float scale)
 {
     skr_divider d;
-    float size = fabsf(scale);
-    d.shift = size < 0x1p-64f ? 0x1p64f : size > 0x1p64f ? 0x1p-64f : 1.0f;
-    d.scale = scale * d.shift;
-    d.inverse = __frcp_rn(d.scale);
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(scale));
+    d.scale = scale;
+    d.inverse = __fmaf_rn(__fmaf_rn(-scale, r, 1.0f), r, r);
     return d;
 }
 
 SKR_DEVICE float divide(const skr_divider &d, float f)
 {
-    f *= d.shift;
     float q = f * d.inverse;
-    float corrected = __fmaf_rn(__fmaf_rn(-q, d.scale, f), d.inverse, q);
-    return fabsf(q) < __uint_as_float(0x7f800000u) ? corrected : q; /* infinities have no residual */
+    return __fmaf_rn(__fmaf_rn(-q, d.scale, f), d.inverse, q);
 }
 
-/* The scale that brings amax to the type's largest value. */
+SKR_DEVICE bool is_tame(float scale)
+{
+    return scale >= 0x1p-64f && scale <= 0x1p64f;
+}
+
+/* Any scale (zero, infinite, NaN, negative) and any values: changes both so that divide() gives what the division
+ * would, as far as a quantised type can tell. */
+struct skr_tamer {
+    float factor, scale, most;
+};
+
+SKR_DEVICE skr_tamer tame(float scale)
+{
+    skr_tamer t;
+    float size = fabsf(scale);
+    t.factor = size < 0x1p-64f ? 0x1p64f : size > 0x1p64f ? 0x1p-64f : 1.0f;
+    t.scale = scale * t.factor;
+    if (!(size > 0.0f && size <= 3.402823466e38f)) { /* the quotient by 0, infinity or NaN is a product with the
+                                                        reciprocal, which is exact */
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t.factor) : "f"(scale));
+        t.scale = 1.0f;
+    }
+    t.most = fabsf(t.scale) * 0x1p17f;
+    return t;
+}
+
+SKR_DEVICE float tamed(const skr_tamer &t, float f)
+{
+    f *= t.factor;
+    return fabsf(f) > t.most ? copysignf(t.most, f) : f; /* NaN stays */
+}
+
+/* The scale that brings amax to the type's largest value: amax / largest, rounded as IEEE says. Where the quotient is
+ * subnormal, the correction could fall on the wrong side of a tie. */
 SKR_DEVICE float quant_scale(int type, float amax)
 {
-    return amax > 0.0f ? __fdiv_rn(amax, quant_largest(type)) : 1.0f;
+    float largest = quant_largest(type);
+    float inverse = type == SKR_E4M3 ? 1.0f / 448.0f : type == SKR_E5M2 ? 1.0f / 57344.0f : 1.0f / 127.0f;
+    float q = amax * inverse;
+    q = __fmaf_rn(__fmaf_rn(-q, largest, amax), inverse, q);
+    if (q < 0x1p-125f)
+        q = amax > 0.0f ? __fdiv_rn(amax, largest) : 1.0f;
+    return q;
 }
 
 /* |f| where it is finite, else 0: what counts for amax. */
@@ -307,7 +382,10 @@ template <int N> SKR_DEVICE void copy_async_wait()
 SKR_DEVICE uint4 shared_load16(uint32_t p)
 {
     uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(p) : "memory");
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(p)
+                 : "memory");
     return v;
 }
 
@@ -316,6 +394,12 @@ SKR_DEVICE uint2 shared_load8(uint32_t p)
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(p) : "memory");
     return v;
+}
+
+SKR_DEVICE void shared_store16(uint32_t p, const uint4 &v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
 /* V elements of a run-time float type into a slot of V * element bytes, and out of it. */
@@ -356,13 +440,20 @@ template <int V> SKR_DEVICE void any_shared_load(int type, uint32_t p, float *f)
 /* ---------------------------------------------------------------- reductions */
 
 struct skr_sum {
-    SKR_DEVICE float join(float a, float b) { return a + b; }
+    SKR_DEVICE float join(float a, float b)
+    {
+        return a + b;
+    }
 };
 struct skr_max {
-    SKR_DEVICE float join(float a, float b) { return fmaxf(a, b); }
+    SKR_DEVICE float join(float a, float b)
+    {
+        return fmaxf(a, b);
+    }
 };
 
-/* Over aligned groups of LANES lanes; every lane gets the result. A butterfly: both partners add the same two numbers, so all lanes agree to the bit. */
+/* Over aligned groups of LANES lanes; every lane gets the result. A butterfly: both partners add the same two numbers,
+ * so all lanes agree to the bit. */
 template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
 {
 #pragma unroll
@@ -374,9 +465,11 @@ template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
 /* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
 template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
 {
-    static_assert(WARPS == 1 || WARPS % 4 == 0, "partials are read four at a time");
+    static_assert(WARPS == 1 || WARPS == 2 || WARPS % 4 == 0, "partials are read four at a time");
     if (WARPS == 1)
         return partial[0];
+    if (WARPS == 2)
+        return Op::join(partial[0], partial[1]);
     const float4 *four = (const float4 *)partial;
     float4 a = four[0];
 #pragma unroll
@@ -387,8 +480,8 @@ template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
     return Op::join(Op::join(a.x, a.y), Op::join(a.z, a.w));
 }
 
-/* Over a block of WARPS warps; partial holds WARPS floats, 16-byte aligned. One barrier: the caller alternates between two areas, so that the
- * next write cannot meet a late reader. */
+/* Over a block of WARPS warps; partial holds WARPS floats, 16-byte aligned. One barrier: the caller alternates between
+ * two areas, so that the next write cannot meet a late reader. */
 template <class Op, int WARPS> SKR_DEVICE float block_reduce(float f, float *partial)
 {
     f = lanes_reduce<Op, 32>(f);
@@ -402,7 +495,8 @@ template <class Op, int WARPS> SKR_DEVICE float block_reduce(float f, float *par
 
 /* ---------------------------------------------------------------- programmatic dependent launch */
 
-/* Nothing that an earlier kernel may write (data, parameters, workspace) is touched before this; every thread of every block passes it. */
+/* Nothing that an earlier kernel may write (data, parameters, workspace) is touched before this; every thread of every
+ * block passes it. */
 SKR_DEVICE void wait_for_previous()
 {
 #if __CUDA_ARCH__ >= 900
@@ -420,25 +514,36 @@ SKR_DEVICE void let_next_start()
 
 /* ---------------------------------------------------------------- rows */
 
-/* skr_row_offset for fewer than 2^31 rows: 32-bit division (a 64-bit one is some hundred instructions and as many registers). */
-SKR_DEVICE int64_t row_offset(const skr_row_space &space, const int64_t *stride, int row)
+/* The indices of a row, for fewer than 2^31 rows: 32-bit division (a 64-bit one is some hundred instructions and as
+ * many registers), once for all tensors. */
+struct skr_row {
+    int at[SKR_ROW_DIMS]; /* zeros beyond n_dims: the strides there do not matter */
+};
+
+SKR_DEVICE skr_row row_of(const skr_row_space &space, int row)
 {
+    skr_row r = {{row, 0, 0, 0}};
     if (space.n_dims == 1)
-        return row * stride[0];
+        return r;
     uint32_t rest = (uint32_t)row;
-    int64_t offset = 0;
-#pragma unroll 1
-    for (int k = space.n_dims - 1; k > 0; k--) {
-        uint32_t next = rest / (uint32_t)space.dims[k];
-        offset += (int64_t)(rest - next * (uint32_t)space.dims[k]) * stride[k];
-        rest = next;
-    }
-    return offset + (int64_t)rest * stride[0];
+#pragma unroll
+    for (int k = SKR_ROW_DIMS - 1; k > 0; k--)
+        if (k < space.n_dims) {
+            uint32_t next = rest / (uint32_t)space.dims[k];
+            r.at[k] = (int)(rest - next * (uint32_t)space.dims[k]);
+            rest = next;
+        }
+    r.at[0] = (int)rest;
+    return r;
 }
 
-template <class P> SKR_DEVICE P *row_at(const skr_row_space &space, const skr_rows &t, int row, int element_bytes)
+template <class P> SKR_DEVICE P *row_at(const skr_rows &t, const skr_row &row, int element_bytes)
 {
-    return (P *)((char *)t.data + row_offset(space, t.stride, row) * element_bytes);
+    int64_t offset = row.at[0] * t.stride[0];
+#pragma unroll
+    for (int k = 1; k < SKR_ROW_DIMS; k++)
+        offset += (int64_t)row.at[k] * t.stride[k];
+    return (P *)((char *)t.data + offset * element_bytes);
 }
 
 SKR_DEVICE int param_row(int64_t heads, int row)
@@ -448,8 +553,9 @@ SKR_DEVICE int param_row(int64_t heads, int row)
 
 /* ---------------------------------------------------------------- who owns a row
  *
- * A row kernel is written once over an owner: TPR lanes of a warp, a whole block, or (sm90.cuh) a cluster of blocks. An owner says which
- * slice of the row this block holds and joins the partial sums; all its threads call reduce together. */
+ * A row kernel is written once over an owner: TPR lanes of a warp, a whole block, or (sm90.cuh) a cluster of blocks. An
+ * owner says which slice of the row this block holds and joins the partial sums; all its threads call reduce together.
+ */
 
 template <int TPR, int THREADS> struct block_owner {
     static constexpr int lanes = TPR, threads = THREADS, groups = THREADS / TPR, warps = THREADS / 32;
@@ -460,18 +566,36 @@ template <int TPR, int THREADS> struct block_owner {
     shared &memory;
     int turn;
 
-    __device__ __forceinline__ block_owner(shared &m) : memory(m), turn(0) {}
-    __device__ __forceinline__ void start() {}
-    __device__ __forceinline__ void ready() {}
-    __device__ __forceinline__ int index() const { return (int)blockIdx.x; }
-    __device__ __forceinline__ int count() const { return (int)gridDim.x; }
-    __device__ __forceinline__ int rank() const { return 0; }
-    __device__ __forceinline__ int size() const { return 1; }
+    __device__ __forceinline__ block_owner(shared &m) : memory(m), turn(0)
+    {
+    }
+    __device__ __forceinline__ void start()
+    {
+    }
+    __device__ __forceinline__ void ready()
+    {
+    }
+    __device__ __forceinline__ int index() const
+    {
+        return (int)blockIdx.x;
+    }
+    __device__ __forceinline__ int count() const
+    {
+        return (int)gridDim.x;
+    }
+    __device__ __forceinline__ int rank() const
+    {
+        return 0;
+    }
+    __device__ __forceinline__ int size() const
+    {
+        return 1;
+    }
 
     template <class Op> __device__ __forceinline__ float reduce(float f)
     {
         if (TPR <= 32)
-            return lanes_reduce<Op, TPR <= 32 ? TPR : 32>(f);
+            return lanes_reduce < Op, TPR <= 32 ? TPR : 32 > (f);
         turn ^= 1;
         return block_reduce<Op, warps>(f, memory.partial[turn][0]);
     }
@@ -479,8 +603,8 @@ template <int TPR, int THREADS> struct block_owner {
     /* Two sums in one exchange. */
     __device__ __forceinline__ void sum2(float &a, float &b)
     {
-        a = lanes_reduce<skr_sum, TPR <= 32 ? TPR : 32>(a);
-        b = lanes_reduce<skr_sum, TPR <= 32 ? TPR : 32>(b);
+        a = lanes_reduce < skr_sum, TPR <= 32 ? TPR : 32 > (a);
+        b = lanes_reduce < skr_sum, TPR <= 32 ? TPR : 32 > (b);
         if (TPR <= 32)
             return;
         turn ^= 1;

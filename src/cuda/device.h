@@ -1,5 +1,5 @@
-/* device.h - the GPUs of this process, for the backend's own files: opening one, making it current, loading, launching,
- * failing. SPDX-License-Identifier: Apache-2.0 */
+/* device.h - the GPUs of this process, for the backend's own files: opening, making current, loading, launching.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_CUDA_DEVICE_H
 #define SKR_CUDA_DEVICE_H
 

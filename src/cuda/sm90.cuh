@@ -21,10 +21,12 @@ SKR_DEVICE uint32_t cluster_size()
     return r;
 }
 
-/* Split so that the wait can hide behind other work: nothing may be sent to a peer before the wait. */
+/* Split so that the wait can hide behind other work: nothing may be sent to a peer before the wait. The arrival orders
+ * no memory (a release would wait for all of this thread's stores); what the peers must see is fenced on its own:
+ * barrier_init_done(). */
 SKR_DEVICE void cluster_arrive()
 {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 SKR_DEVICE void cluster_wait()
@@ -56,12 +58,14 @@ SKR_DEVICE void barrier_expect(uint32_t barrier, uint32_t bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+/* Bytes that peers sent are visible after this. (Acquire at cluster scope would also throw away this SM's L1, and the
+ * weights in it.) */
 SKR_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity)
 {
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n"
                  "}" ::"r"(barrier),
                  "r"(parity)
@@ -71,8 +75,8 @@ SKR_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity)
 /* Stores into a peer and counts the bytes on the peer's barrier. */
 SKR_DEVICE void send4(uint32_t peer, float f, uint32_t peer_barrier)
 {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(peer), "r"(__float_as_uint(f)),
-                 "r"(peer_barrier)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(peer),
+                 "r"(__float_as_uint(f)), "r"(peer_barrier)
                  : "memory");
 }
 
@@ -83,10 +87,12 @@ SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
                  : "memory");
 }
 
-/* A row that belongs to a cluster of blocks (block_owner in device.cuh has the interface). Every warp sends its partial straight into every
- * block of the cluster: lane p to block p, one instruction. A block's barrier counts the bytes that come in.
- * Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i + 1, and a warp sends i + 1 only
- * after it has read all of i. A block leaves when it has read its last partials, so nobody sends to a block that is gone. */
+/* A row that belongs to a cluster of blocks (block_owner in device.cuh has the interface). Every warp sends its partial
+ * straight into every block of the cluster: lane p to block p, one instruction. A block's barrier counts the bytes that
+ * come in. Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i +
+ * 1, and a warp sends i + 1 only after it has read all of i. A block leaves when it has read its last partials, so
+ * nobody sends to a block that is gone. Clusters of two or more only: in a launch without a cluster the sending
+ * instruction itself is illegal. */
 template <int THREADS> struct cluster_owner {
     static constexpr int lanes = THREADS, threads = THREADS, groups = 1, warps = THREADS / 32, most = 16;
     struct shared {
@@ -97,7 +103,10 @@ template <int THREADS> struct cluster_owner {
     uint32_t turn; /* bit 0: area; bit 1: parity */
     uint32_t my_rank, my_size;
 
-    __device__ __forceinline__ cluster_owner(shared &m) : memory(m), turn(3), my_rank(cluster_rank()), my_size(cluster_size()) {}
+    __device__ __forceinline__ cluster_owner(shared &m)
+        : memory(m), turn(3), my_rank(cluster_rank()), my_size(cluster_size())
+    {
+    }
 
     __device__ __forceinline__ void start()
     {
@@ -109,11 +118,26 @@ template <int THREADS> struct cluster_owner {
         cluster_arrive();
     }
     /* Before the first reduction: the peers' barriers are there. */
-    __device__ __forceinline__ void ready() { cluster_wait(); }
-    __device__ __forceinline__ int index() const { return (int)(blockIdx.x / my_size); }
-    __device__ __forceinline__ int count() const { return (int)(gridDim.x / my_size); }
-    __device__ __forceinline__ int rank() const { return (int)my_rank; }
-    __device__ __forceinline__ int size() const { return (int)my_size; }
+    __device__ __forceinline__ void ready()
+    {
+        cluster_wait();
+    }
+    __device__ __forceinline__ int index() const
+    {
+        return (int)(blockIdx.x / my_size);
+    }
+    __device__ __forceinline__ int count() const
+    {
+        return (int)(gridDim.x / my_size);
+    }
+    __device__ __forceinline__ int rank() const
+    {
+        return (int)my_rank;
+    }
+    __device__ __forceinline__ int size() const
+    {
+        return (int)my_size;
+    }
 
     template <class Op> __device__ __forceinline__ float reduce(float f)
     {

@@ -12,6 +12,7 @@
  *   v_load_n, v_store_n   only the first n <= SKR_LANES elements; missing lanes are loaded as 0
  *   v_load2, v_store2     the same for vf2;  v_load2_n, v_store2_n for n <= 2 * SKR_LANES
  *   v_round_to(T, v)      the value that storing as T and loading again would give
+ *   v2_add, v2_mul, ...   lane-wise on vf2; v2_scale(a, b) multiplies both halves by one vector
  *   v_sumsq2(T, p, i, a)  a += the squares of 2 * SKR_LANES elements, in f32 with one rounding each; lane order is the level's own
  *   v_fma(a, b, c)        a * b + c;  v_fnma(a, b, c) is c - a * b, each rounded once
  *   v_min, v_max          a NaN in either operand gives NaN
@@ -120,13 +121,41 @@ SKR_FN void v_store2(int type, void *p, int64_t i, vf2 a)
     }
 }
 
+SKR_FN vf2 v2_set1(float a)
+{
+    return (vf2){v_set1(a), v_set1(a)};
+}
+
+SKR_FN vf2 v2_add(vf2 a, vf2 b)
+{
+    return (vf2){v_add(a.lo, b.lo), v_add(a.hi, b.hi)};
+}
+
+SKR_FN vf2 v2_mul(vf2 a, vf2 b)
+{
+    return (vf2){v_mul(a.lo, b.lo), v_mul(a.hi, b.hi)};
+}
+
+SKR_FN vf2 v2_scale(vf2 a, vf b)
+{
+    return (vf2){v_mul(a.lo, b), v_mul(a.hi, b)};
+}
+
+SKR_FN vf2 v2_fma(vf2 a, vf2 b, vf2 c)
+{
+    return (vf2){v_fma(a.lo, b.lo, c.lo), v_fma(a.hi, b.hi, c.hi)};
+}
+
+SKR_FN vf2 v2_round_to(int type, vf2 a)
+{
+    return (vf2){v_round_to(type, a.lo), v_round_to(type, a.hi)};
+}
+
 /* Stores, and gives back the rounded values as a later load would. */
 SKR_FN vf2 v_store2_round(int type, void *p, int64_t i, vf2 a)
 {
     v_store2_float(type, p, i, a);
-    a.lo = v_round_to(type, a.lo);
-    a.hi = v_round_to(type, a.hi);
-    return a;
+    return v2_round_to(type, a);
 }
 
 SKR_FN vf2 v_load2_n(int type, const void *p, int64_t i, int n)

@@ -1,9 +1,10 @@
-/* rms_norm_any.cuh - rms_norm forward and backward for what the row kernels do not take: any width, any alignment, any mix of types, any number of rows.
- * SPDX-License-Identifier: Apache-2.0
+/* rms_norm_any.cuh - rms_norm forward and backward for what the row kernels do not take: any width, any alignment, any
+ * mix of types, any number of rows. SPDX-License-Identifier: Apache-2.0
  *
- * Rows are walked in chunks of 128 columns, a chunk per warp, as often as the arithmetic needs (the second read mostly hits L2). A column belongs to
- * the same thread in every pass, so what a pass wrote can be read back, and exact aliases are safe. V is 4 where every tensor allows accesses of
- * four elements, else 1. TPR threads share a row: a warp, or the whole block. */
+ * Rows are walked in chunks of 128 columns, a chunk per warp, as often as the arithmetic needs (the second read mostly
+ * hits L2). A column belongs to the same thread in every pass, so what a pass wrote can be read back, and exact aliases
+ * are safe. V is 4 where every tensor allows accesses of four elements, else 1. TPR threads share a row: a warp, or the
+ * whole block. */
 #ifndef SKR_RMS_NORM_ANY_CUH
 #define SKR_RMS_NORM_ANY_CUH
 
@@ -15,9 +16,18 @@ enum { SKR_CHUNK = 128 };
 template <int V> struct chunk {
     int64_t base, n;
 
-    __device__ __forceinline__ chunk(int64_t index, int64_t columns) : base(index * SKR_CHUNK + (threadIdx.x & 31) * V), n(columns) {}
-    __device__ __forceinline__ int64_t column(int j) const { return base + (V == 4 ? j : 32 * j); }
-    __device__ __forceinline__ bool in(int j) const { return column(j) < n; }
+    __device__ __forceinline__ chunk(int64_t index, int64_t columns)
+        : base(index * SKR_CHUNK + (threadIdx.x & 31) * V), n(columns)
+    {
+    }
+    __device__ __forceinline__ int64_t column(int j) const
+    {
+        return base + (V == 4 ? j : 32 * j);
+    }
+    __device__ __forceinline__ bool in(int j) const
+    {
+        return column(j) < n;
+    }
 
     /* Zeros beyond the row. */
     __device__ __forceinline__ void load(int type, const void *row, float *f) const
@@ -50,15 +60,25 @@ template <int V> struct chunk {
         }
     }
 
-    __device__ __forceinline__ void store_quant(int type, void *row, const skr_divider &by, const float *f) const
+    __device__ __forceinline__ void store_quant(int type, void *row, const skr_tamer &t, const float *f) const
     {
-        uint32_t a = quant2(type, divide(by, f[0]), divide(by, f[1])), b = quant2(type, divide(by, f[2]), divide(by, f[3]));
+        skr_divider by = divide_by(t.scale);
+        float q[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            q[j] = divide(by, tamed(t, f[j]));
+        uint32_t word;
+        if (type == SKR_E4M3)
+            word = quant2<SKR_E4M3>(q[0], q[1]) | quant2<SKR_E4M3>(q[2], q[3]) << 16;
+        else if (type == SKR_E5M2)
+            word = quant2<SKR_E5M2>(q[0], q[1]) | quant2<SKR_E5M2>(q[2], q[3]) << 16;
+        else
+            word = quant2<SKR_I8>(q[0], q[1]) | quant2<SKR_I8>(q[2], q[3]) << 16;
         uint8_t *p = (uint8_t *)row;
         if (V == 4) {
             if (in(3))
-                *(uint32_t *)(p + base) = a | b << 16;
+                *(uint32_t *)(p + base) = word;
         } else {
-            uint32_t word = a | b << 16;
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 if (in(j))
@@ -105,7 +125,8 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
         wait_for_previous();
         let_next_start();
         rms_norm_any k(job, memory);
-        for (int64_t first = (int64_t)blockIdx.x * Owner::groups; first < job.rows.m; first += (int64_t)gridDim.x * Owner::groups)
+        for (int64_t first = (int64_t)blockIdx.x * Owner::groups; first < job.rows.m;
+             first += (int64_t)gridDim.x * Owner::groups)
             k.row(first + threadIdx.x / TPR);
     }
 
@@ -155,9 +176,11 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
     __device__ __forceinline__ void row(int64_t row)
     {
         bool in = row < job.rows.m;
-        int64_t n = in ? job.n : 0, chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK; /* a row past the end still joins the reductions */
+        int64_t n = in ? job.n : 0,
+                chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK; /* a row past the end still joins the reductions */
         int64_t at = in ? row : 0, head = at % job.heads;
-        x = any_row(job.rows, job.x, at), residual = any_row(job.rows, job.residual, at), y = any_row(job.rows, job.y, at);
+        x = any_row(job.rows, job.x, at), residual = any_row(job.rows, job.residual, at),
+        y = any_row(job.rows, job.y, at);
         residual_out = any_row(job.rows, job.residual_out, at), y_quant = any_row(job.rows, job.y_quant, at);
         weight = any_param(job.weight, head), bias = any_param(job.bias, head);
         bool leader = in && threadIdx.x % TPR == 0;
@@ -183,7 +206,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
 
         float amax = 0.0f;
         char *scales = job.quant > SKR_QUANT_TENSOR ? any_row(job.rows, job.scale, at) : nullptr;
-        skr_divider by = divide_by(job.quant == SKR_QUANT_TENSOR ? *(const float *)job.scale.data : 1.0f);
+        skr_tamer by = tame(job.quant == SKR_QUANT_TENSOR ? *(const float *)job.scale.data : 1.0f);
         for (int64_t k = warp; k < chunks; k += WARPS) {
             chunk<V> c(k, n);
             float f[4];
@@ -198,7 +221,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
                 float scale = quant_scale(job.y_quant.type, lanes_reduce<skr_max, 32>(c.amax(f)));
                 if ((threadIdx.x & 31) == 0)
                     ((float *)scales)[k * job.scale.col_stride] = scale;
-                by = divide_by(scale);
+                by = tame(scale);
             }
             if (job.quant == SKR_QUANT_ROW)
                 amax = fmaxf(amax, c.amax(f));
@@ -210,7 +233,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
         float scale = quant_scale(job.y_quant.type, owner.template reduce<skr_max>(amax));
         if (leader)
             *(float *)scales = scale;
-        by = divide_by(scale);
+        by = tame(scale);
         for (int64_t k = warp; k < chunks; k += WARPS) {
             chunk<V> c(k, n);
             float f[4];
@@ -240,7 +263,8 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
         int64_t part = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / TPR;
         if (part >= job.n_parts) /* whole warps, or none: nobody waits for them */
             return;
-        int64_t head = part % job.heads, sub = part / job.heads, subs = job.n_parts / job.heads, rows = job.rows.m / job.heads;
+        int64_t head = part % job.heads, sub = part / job.heads, subs = job.n_parts / job.heads,
+                rows = job.rows.m / job.heads;
         int64_t n = job.n, chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK;
         int warp = threadIdx.x % TPR / 32;
         const char *weight = any_param(job.weight, head);
@@ -249,7 +273,8 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
 
         for (int64_t k = sub; k < rows; k += subs) {
             int64_t row = k * job.heads + head;
-            const char *x = any_row(job.rows, job.x, row), *dy = any_row(job.rows, job.dy, row), *dres = any_row(job.rows, job.dres, row);
+            const char *x = any_row(job.rows, job.x, row), *dy = any_row(job.rows, job.dy, row),
+                       *dres = any_row(job.rows, job.dres, row);
             char *dx = any_row(job.rows, job.dx, row);
             float dot[4] = {0.0f, 0.0f, 0.0f, 0.0f}, square[4] = {0.0f, 0.0f, 0.0f, 0.0f};
             for (int64_t i = warp; i < chunks; i += WARPS) {
@@ -264,10 +289,28 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
                     square[j] = __fmaf_rn(fx[j], fx[j], square[j]);
                 }
             }
-            float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]), sum_square = (square[0] + square[1]) + (square[2] + square[3]);
+            float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]),
+                  sum_square = (square[0] + square[1]) + (square[2] + square[3]);
             owner.sum2(sum, sum_square);
-            float rstd = job.rstd.data ? *(const float *)any_row(job.rows, job.rstd, row) : rstd_of(sum_square, n, job.eps);
+            float rstd =
+                job.rstd.data ? *(const float *)any_row(job.rows, job.rstd, row) : rstd_of(sum_square, n, job.eps);
             float mean = __fdiv_rn(sum, (float)n) * rstd;
+            if (rstd == 0.0f) { /* the sum of squares overflowed, the other sum may have: take it over h */
+                float none = 0.0f;
+                sum = 0.0f;
+                for (int64_t i = warp; i < chunks; i += WARPS) {
+                    chunk<V> c(i, n);
+                    float fx[4], fdy[4], fw[4];
+                    c.load(job.x.type, x, fx), c.load(job.dy.type, dy, fdy);
+                    if (weight)
+                        c.load(job.weight.type, weight, fw);
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        sum = __fmaf_rn(fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset), fx[j] * rstd, sum);
+                }
+                owner.sum2(sum, none);
+                mean = __fdiv_rn(sum, (float)n);
+            }
             for (int64_t i = warp; i < chunks; i += WARPS) {
                 chunk<V> c(i, n);
                 float fx[4], fdy[4], f[4];
@@ -278,7 +321,8 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
                         c.load(job.weight.type, weight, fw);
 #pragma unroll
                     for (int j = 0; j < 4; j++)
-                        fw[j] = rstd * __fmaf_rn(-(fx[j] * rstd), mean, fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset));
+                        fw[j] = rstd * __fmaf_rn(-(fx[j] * rstd), mean,
+                                                 fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset));
                     if (dres) {
                         c.load(job.dres.type, dres, f);
 #pragma unroll

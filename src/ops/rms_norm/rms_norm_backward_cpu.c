@@ -229,7 +229,7 @@ static void second_chunk(const sweep *s, const row_data *r, int64_t i, int64_t n
         narrow(job->dx.type, s->dx, dx, n);
 }
 
-static void start(sweep *s, const job_t *job, float (*buffer)[CHUNK])
+static void start(sweep *s, const job_t *job, float (*buffer)[1024])
 {
     int dyt = job->dy.type, xt = job->x.type, dxt = job->dx.data ? job->dx.type : dyt;
     int round = job->round_before_weight && job->dweight.data ? xt : SKR_F32;
@@ -277,7 +277,7 @@ static float *part_of(const job_t *job, int64_t at, int64_t part)
 
 static void rows(const job_t *job, int64_t part)
 {
-    float buffer[4][CHUNK];
+    float buffer[4][1024];
     sweep s;
     start(&s, job, buffer);
     int64_t begin = part * job->rows_per_part, end = begin + job->rows_per_part, n = job->n;

@@ -1,35 +1,37 @@
 /* rms_norm_backward_cuda.c - the CUDA half of rms_norm_backward's plan: which kernel, how many parts.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One kernel computes dx and one partial row of dweight (and dbias) for each part, a second one adds the parts in order. The number of parts is
- * a function of types, width, heads and rows, never of the GPU: the same bits everywhere. */
+ * One kernel computes dx and one partial row of dweight (and dbias) for each part, a second one adds the parts in
+ * order. The number of parts is a function of types, width, heads and rows, never of the GPU: the same bits everywhere.
+ */
 #include "rms_norm_cuda.h"
 
 SKR_FATBIN(rms_norm_backward_sm80)
 SKR_FATBIN(rms_norm_backward_sm90)
 
-#define TYPE_f32 SKR_F32
-#define TYPE_f16 SKR_F16
+#define TYPE_f32  SKR_F32
+#define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
 static const skr_norm_shape block_shape[] = {
-#define SKR_BACKWARD(type, lanes, threads, vpt, stages, parts)                                                         \
-    {TYPE_##type, lanes, threads, vpt, 1, stages, parts, #type " " #lanes "x" #vpt},
+#define SKR_BACKWARD(type, lanes, threads, vpt, stages, blocks, parts)                                                 \
+    {TYPE_##type, lanes, threads, vpt, 1, stages, 1, 1, parts, #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel block_kernel[] = {
-#define SKR_BACKWARD(type, lanes, threads, vpt, stages, parts)                                                         \
+#define SKR_BACKWARD(type, lanes, threads, vpt, stages, blocks, parts)                                                 \
     SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED, 1),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape wide_shape[] = {
-#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, parts)                                                        \
-    {TYPE_##type, threads, threads, vpt, 1, stages, parts, #type " cluster" #vpt},
+#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
+    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, parts, #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel wide_kernel[] = {
-#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, parts)                                                        \
-    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_" #type "_cluster" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
+    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_" #type "_c" #threads "x" #vpt, SKR_NORM_SHARED,         \
+               SKR_NORM_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel any_kernel[2][2] = {
@@ -44,8 +46,8 @@ static skr_cuda_kernel add_kernel[2] = {SKR_KERNEL(rms_norm_backward_sm80, "skr_
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
-/* MIN_ROWS: rows of a part, so that its partial row costs little beside them. ANY_PARTS: parts of the kernels that take anything, enough to fill
- * a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES. */
+/* MIN_ROWS: rows of a part, so that its partial row costs little beside them. ANY_PARTS: parts of the kernels that take
+ * anything, enough to fill a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES. */
 enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20 };
 
 static bool aligned(const skr_rms_norm_backward_job *job, int vec)
@@ -60,10 +62,12 @@ static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_norm
 {
     int64_t dres = job->dres.data ? vec * skr_type_bytes(job->dres.type) : 0;
     int64_t weight = s->vpt * vec > 16 ? 4 * s->vpt * vec : 0;
-    return s->threads * (s->stages * (2 * 16 * s->vpt + 4) + weight + (s->stages + 1) * s->vpt * dres);
+    int64_t dbias = job->dbias.data ? 4 * s->vpt * vec : 0;
+    return s->threads * (s->stages * (2 * 16 * s->vpt + 4) + weight + dbias + (s->stages + 1) * s->vpt * dres);
 }
 
-/* Parts: `most` of them, as many for every head, none with fewer than MIN_ROWS turns of `groups` rows unless there is only one. */
+/* Parts: `most` of them, as many for every head, none with fewer than MIN_ROWS turns of `groups` rows unless there is
+ * only one. */
 static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t groups)
 {
     int64_t rows = job->rows.m / job->heads, parts = most / job->heads, useful = rows / (MIN_ROWS * groups);
@@ -147,14 +151,17 @@ static void plan_sums(const skr_rms_norm_backward_job *job, skr_plan *plan)
     step->overlap = true;
 }
 
-saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target, skr_plan *plan);
+saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target,
+                                             skr_plan *plan);
 
-saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target, skr_plan *plan)
+saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target,
+                                             skr_plan *plan)
 {
     int vec = 16 / skr_type_bytes(job->x.type);
     /* One block a part, and parts are numbered in 31 bits. */
     if (job->heads > INT32_MAX / SKR_NORM_CLUSTER || job->heads > (INT64_MAX >> 8) / (job->n + 1))
-        return skr_fail(call, SAKER_OVERFLOW, "%lld heads of %lld columns do not fit one launch", (long long)job->heads, (long long)job->n);
+        return skr_fail(call, SAKER_OVERFLOW, "%lld heads of %lld columns do not fit one launch", (long long)job->heads,
+                        (long long)job->n);
     job->n_parts = job->rows_per_part = 0;
     if (job->rows.m == 0) {
         plan->variant = "empty sums";
@@ -166,8 +173,6 @@ saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backwa
             skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
         else if (job->dy.type != job->x.type)
             skr_why(plan, "row kernels: dy and x differ in type");
-        else if (job->dbias.data)
-            skr_why(plan, "row kernels: they have no dbias");
         else
             done = plan_block(job, vec, plan) || plan_cluster(job, target, vec, plan);
         if (!done)

@@ -1,10 +1,12 @@
 /* rms_norm_backward_rows.cuh - rms_norm backward on rows that fit their owner, 16-byte accesses throughout.
  * SPDX-License-Identifier: Apache-2.0
  *
- * x and dy (of one type T) are read once, dx is written once. The problem is cut into n_parts parts, one block or cluster each, which walk
- * over their rows with a fixed stride, keep their columns' dweight sums in registers and write them once, as one row of the workspace
- * [n_parts / heads, heads, n] f32; a second kernel adds those rows in order. A part has rows of one head only.
- * Each thread copies its own vectors of the next STAGES rows to its own slots in shared memory, so that bytes are always under way. */
+ * x and dy (of one type T) are read once, dx is written once. The problem is cut into n_parts parts, one block or
+ * cluster each, which walk over their rows with a fixed stride, keep their columns' dweight sums in registers and write
+ * them once, as one row of the workspace [n_parts / heads, heads, n] f32; a second kernel adds those rows in order. A
+ * part has rows of one head only. The sums of dbias, where it is wanted, are kept in each thread's own slots in shared
+ * memory: registers would be taken from everybody. Each thread copies its own vectors of the next STAGES rows to its
+ * own slots in shared memory, so that bytes are always under way. */
 #ifndef SKR_RMS_NORM_BACKWARD_ROWS_CUH
 #define SKR_RMS_NORM_BACKWARD_ROWS_CUH
 
@@ -13,12 +15,21 @@
 template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, THREADS = Owner::threads;
     static constexpr bool W_SHARED = VPT * V > 16; /* weights in shared memory, not in registers */
+    /* Of wide rows with one stage, dy stays in its slots until the second pass, which refills each slot as it empties
+     * it: fewer registers. */
+    static constexpr bool LATE = STAGES == 1 && VPT * V > 16;
+    static constexpr int KEPT = LATE ? 1 : VPT;
+    /* Shared memory: x and dy of each stage, rstd of each stage, weights, sums of dbias, dres of each stage and one
+     * more. */
+    static constexpr int RSTD_AT = STAGES * 2 * VPT * THREADS * 16, WEIGHT_AT = RSTD_AT + STAGES * THREADS * 4,
+                         DBIAS_AT = WEIGHT_AT + (W_SHARED ? VPT * V * 4 * THREADS : 0);
 
     const skr_rms_norm_backward_job &job;
     row_slice<Owner> slice;
-    int lane;
-    int head, rows, turns, first, step; /* rows of this head: first, first + step, ... */
-    uint32_t slots, rstd_slots, weight_slots, dres_slots;
+    int first_column;
+    int head, rows, first,
+        step; /* rows of this head: first, first + step, ...; first is that of the block's first group */
+    uint32_t slots, dres_slots;
     int dres_bytes;
     float w[W_SHARED ? 1 : VPT][V];
     float dw[VPT][V];
@@ -33,57 +44,91 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
         let_next_start();
         rms_norm_backward k(job, owner, shared_address(dynamic));
         k.walk(owner);
-        if (job.dweight.data)
-            k.write_part(owner, (float *)dynamic);
+        float *out = (float *)job.head.workspace + (int64_t)owner.index() * job.n;
+        if (job.dweight.data) {
+            k.write_part(out, (float *)dynamic);
+            out += job.n_parts * job.n;
+        }
+        if (job.dbias.data) {
+            k.fetch_dbias();
+            k.write_part(out, (float *)dynamic);
+        }
     }
 
-    __device__ __forceinline__ rms_norm_backward(const skr_rms_norm_backward_job &j, const Owner &owner, uint32_t dynamic) : job(j)
+    __device__ __forceinline__ rms_norm_backward(const skr_rms_norm_backward_job &j, const Owner &owner,
+                                                 uint32_t dynamic)
+        : job(j)
     {
         slice = row_slice<Owner>::template of<V>(owner, j.n);
-        lane = threadIdx.x % L;
+        first_column = (slice.first + threadIdx.x % L) * V;
         int part = owner.index();
         head = param_row(j.heads, part);
         int heads = (int)j.heads, sub = part / heads, subs = (int)j.n_parts / heads;
         rows = (int)j.rows.m / heads;
-        first = sub * Owner::groups + threadIdx.x / L;
+        first = sub * Owner::groups;
         step = subs * Owner::groups;
-        turns = (rows - sub * Owner::groups + step - 1) / step;
         slots = dynamic + threadIdx.x * 16;
-        rstd_slots = dynamic + STAGES * 2 * VPT * THREADS * 16 + threadIdx.x * 4;
-        weight_slots = dynamic + STAGES * THREADS * (2 * VPT * 16 + 4) + threadIdx.x * 16;
         dres_bytes = V * skr_type_bytes(j.dres.type);
-        dres_slots = dynamic + STAGES * THREADS * (2 * VPT * 16 + 4) + (W_SHARED ? VPT * V * 4 * THREADS : 0) + threadIdx.x * dres_bytes;
+        dres_slots = dynamic + DBIAS_AT + (j.dbias.data ? VPT * V * 4 * THREADS : 0) + threadIdx.x * dres_bytes;
     }
 
-    __device__ __forceinline__ int row_of(int k) const { return k * (int)job.heads + head; }
-    __device__ __forceinline__ bool inside(int k) const { return k < rows; }
-    __device__ __forceinline__ int column(int i) const { return (slice.first + i * L + lane) * V; }
-
-    __device__ __forceinline__ char *at(const skr_rows &t, int row, int bytes) const
+    __device__ __forceinline__ skr_row row(int k) const
     {
-        return row_at<char>(job.rows, t, row, bytes) + column(0) * bytes;
+        return row_of(job.rows, k * (int)job.heads + head);
+    }
+    __device__ __forceinline__ int mine(int k) const
+    {
+        return k + (Owner::groups > 1 ? threadIdx.x / L : 0);
+    }
+    __device__ __forceinline__ int column(int i) const
+    {
+        return first_column + i * L * V;
     }
 
-    __device__ __forceinline__ uint32_t slot(int stage, int which, int i) const { return slots + ((stage * 2 + which) * VPT + i) * THREADS * 16; }
-    __device__ __forceinline__ uint32_t dres_slot(int stage, int i) const { return dres_slots + (stage * VPT + i) * THREADS * dres_bytes; }
-
-    __device__ __forceinline__ void copy(int k, int stage, int dres_stage) const
+    __device__ __forceinline__ char *at(const skr_rows &t, const skr_row &index, int bytes) const
     {
-        if (inside(k)) {
-            int row = row_of(k);
-            const char *x = at(job.x, row, skr_elem<T>::bytes), *dy = at(job.dy, row, skr_elem<T>::bytes);
+        return row_at<char>(t, index, bytes) + column(0) * bytes;
+    }
+
+    __device__ __forceinline__ uint32_t slot(int stage, int which, int i) const
+    {
+        return slots + ((stage * 2 + which) * VPT + i) * THREADS * 16;
+    }
+    __device__ __forceinline__ uint32_t rstd_slot(int stage) const
+    {
+        return slots + RSTD_AT - threadIdx.x * 12 + stage * THREADS * 4;
+    }
+    __device__ __forceinline__ uint32_t weight_slot(int i, int c) const
+    {
+        return slots + WEIGHT_AT + (i * V + c) * 4 * THREADS;
+    }
+    __device__ __forceinline__ uint32_t dbias_slot(int i, int c) const
+    {
+        return slots + DBIAS_AT + (i * V + c) * 4 * THREADS;
+    }
+    __device__ __forceinline__ uint32_t dres_slot(int stage, int i) const
+    {
+        return dres_slots + (stage * VPT + i) * THREADS * dres_bytes;
+    }
+
+    template <bool DY> __device__ __forceinline__ void copy(int k, int stage, int dres_stage) const
+    {
+        if (mine(k) < rows) {
+            skr_row index = row(mine(k));
+            const char *x = at(job.x, index, skr_elem<T>::bytes), *dy = at(job.dy, index, skr_elem<T>::bytes);
 #pragma unroll
             for (int i = 0; i < VPT; i++)
                 if (i < slice.valid) {
                     copy_async16(slot(stage, 0, i), x + i * L * 16);
-                    copy_async16(slot(stage, 1, i), dy + i * L * 16);
+                    if (DY)
+                        copy_async16(slot(stage, 1, i), dy + i * L * 16);
                 }
             if (job.rstd.data)
-                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(rstd_slots + stage * THREADS * 4),
-                             "l"(row_at<char>(job.rows, job.rstd, row, 4))
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(rstd_slot(stage)),
+                             "l"(row_at<char>(job.rstd, index, 4))
                              : "memory");
             if (job.dres.data) {
-                const char *d = at(job.dres, row, skr_type_bytes(job.dres.type));
+                const char *d = at(job.dres, index, skr_type_bytes(job.dres.type));
 #pragma unroll
                 for (int i = 0; i < VPT; i++)
                     if (i < slice.valid)
@@ -98,7 +143,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
         if (W_SHARED) {
 #pragma unroll
             for (int c = 0; c < V; c += 4)
-                unpack<SKR_F32>(shared_load16(weight_slots + (i * V + c) * 4 * THREADS), to + c);
+                unpack<SKR_F32>(shared_load16(weight_slot(i, c)), to + c);
         } else {
 #pragma unroll
             for (int c = 0; c < V; c++)
@@ -106,11 +151,32 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
         }
     }
 
+    __device__ __forceinline__ void add_dbias(int i, const float *dy) const
+    {
+#pragma unroll
+        for (int c = 0; c < V; c += 4) {
+            float sum[4];
+            unpack<SKR_F32>(shared_load16(dbias_slot(i, c)), sum);
+            sum[0] += dy[c], sum[1] += dy[c + 1], sum[2] += dy[c + 2], sum[3] += dy[c + 3];
+            shared_store16(dbias_slot(i, c), pack<SKR_F32>(sum));
+        }
+    }
+
+    /* dweight has been written: its registers take the sums of dbias. */
+    __device__ __forceinline__ void fetch_dbias()
+    {
+#pragma unroll
+        for (int i = 0; i < VPT; i++)
+#pragma unroll
+            for (int c = 0; c < V; c += 4)
+                unpack<SKR_F32>(shared_load16(dbias_slot(i, c)), dw[i] + c);
+    }
+
     __device__ __forceinline__ void walk(Owner &owner)
     {
 #pragma unroll
         for (int s = 0; s < STAGES; s++)
-            copy(first + s * step, s, s);
+            copy<true>(first + s * step, s, s);
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
             float f[V];
@@ -120,34 +186,41 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
             if (i < slice.valid)
                 load_weight<V>(job.weight, job.weight_offset, head * job.weight.stride + column(i), f);
 #pragma unroll
-            for (int c = 0; c < V; c++) {
+            for (int c = 0; c < V; c += 4) {
                 if (W_SHARED)
-                    asm volatile("st.shared.f32 [%0], %1;" ::"r"(weight_slots + (i * V + (c & ~3)) * 4 * THREADS + (c & 3) * 4), "f"(f[c]) : "memory");
-                else
-                    w[W_SHARED ? 0 : i][c] = f[c];
+                    shared_store16(weight_slot(i, c), pack<SKR_F32>(f + c));
+                if (job.dbias.data)
+                    shared_store16(dbias_slot(i, c), make_uint4(0, 0, 0, 0));
             }
+            if (!W_SHARED)
+#pragma unroll
+                for (int c = 0; c < V; c++)
+                    w[W_SHARED ? 0 : i][c] = f[c];
         }
         owner.ready();
         int stage = 0, dres_stage = 0;
-        for (; turns > 0; turns--, first += step) {
+        for (; first < rows; first += step) { /* the same for all threads of a block */
             copy_async_wait<STAGES - 1>();
-            bool in = inside(first);
-            uint4 x[VPT], dy[VPT];
+            bool in = mine(first) < rows;
+            uint4 x[VPT], dy[KEPT];
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
-                x[i] = dy[i] = make_uint4(0, 0, 0, 0);
+                x[i] = make_uint4(0, 0, 0, 0);
                 if (in && i < slice.valid)
-                    x[i] = shared_load16(slot(stage, 0, i)), dy[i] = shared_load16(slot(stage, 1, i));
+                    x[i] = shared_load16(slot(stage, 0, i));
+                if (!LATE)
+                    dy[i < KEPT ? i : 0] = fetch_dy(in, stage, i);
             }
             float rstd = 0.0f;
             if (job.rstd.data && in)
-                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(rstd) : "r"(rstd_slots + stage * THREADS * 4) : "memory");
+                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(rstd) : "r"(rstd_slot(stage)) : "memory");
 
             float dot[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
                 float fx[V], fdy[V], fw[V];
-                unpack<T>(x[i], fx), unpack<T>(dy[i], fdy), weights(i, fw);
+                unpack<T>(x[i], fx), unpack<T>(LATE ? fetch_dy(in, stage, i) : dy[i < KEPT ? i : 0], fdy),
+                    weights(i, fw);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     dot[c & 1] = __fmaf_rn(fdy[c] * fw[c], fx[c], dot[c & 1]);
@@ -156,8 +229,10 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                     for (int c = 0; c < V; c++)
                         square[c & 1] = __fmaf_rn(fx[c], fx[c], square[c & 1]);
             }
-            int last = dres_stage == 0 ? STAGES : dres_stage - 1; /* the slot after the newest row's: dres is still needed below */
-            copy(first + STAGES * step, stage, last);
+            int last = dres_stage == 0
+                           ? STAGES
+                           : dres_stage - 1; /* the slot after the newest row's: dres is still needed below */
+            copy<!LATE>(first + STAGES * step, stage, last);
             float sum = dot[0] + dot[1], sum_square = square[0] + square[1];
             if (job.rstd.data) {
                 sum = owner.template reduce<skr_sum>(sum);
@@ -165,25 +240,53 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                 owner.sum2(sum, sum_square);
                 rstd = rstd_of(sum_square, job.n, job.eps);
             }
-            finish(in, sum, rstd, x, dy, dres_stage);
+            float mean = __fdiv_rn(sum, (float)job.n) * rstd;
+            if (in && rstd == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
+                mean = __fdiv_rn(owner.template reduce<skr_sum>(dot_h(in, rstd, x, dy)), (float)job.n);
+            finish(in, mean, rstd, x, dy, dres_stage);
             stage = stage + 1 < STAGES ? stage + 1 : 0;
             dres_stage = dres_stage < STAGES ? dres_stage + 1 : 0;
         }
     }
 
-    /* h = x * rstd; dx = rstd * (g - h * mean(g * h)) + dres; dw += dy * h */
-    __device__ __forceinline__ void finish(bool in, float sum, float rstd, uint4 (&x)[VPT], uint4 (&dy)[VPT], int dres_stage)
+    __device__ __forceinline__ uint4 fetch_dy(bool in, int stage, int i) const
     {
-        int row = row_of(first);
-        float mean = __fdiv_rn(sum, (float)job.n) * rstd;
-        bool write = job.dx.data && in;
-        int dx_bytes = V * skr_type_bytes(job.dx.type);
-        char *dx = at(job.dx, row, skr_type_bytes(job.dx.type));
+        return in && i < slice.valid ? shared_load16(slot(stage, 1, i)) : make_uint4(0, 0, 0, 0);
+    }
+
+    __device__ __forceinline__ float dot_h(bool in, float rstd, const uint4 (&x)[VPT], const uint4 (&dy)[KEPT]) const
+    {
+        float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
             float fx[V], fdy[V], fw[V];
-            opaque(x[i]), opaque(dy[i]);
-            unpack<T>(x[i], fx), unpack<T>(dy[i], fdy), weights(i, fw);
+            unpack<T>(x[i], fx), unpack<T>(LATE ? fetch_dy(in, 0, i) : dy[i < KEPT ? i : 0], fdy), weights(i, fw);
+#pragma unroll
+            for (int c = 0; c < V; c++)
+                sum = __fmaf_rn(fdy[c] * fw[c], fx[c] * rstd, sum);
+        }
+        return sum;
+    }
+
+    /* h = x * rstd; dx = rstd * (g - h * mean(g * h)) + dres; dw += dy * h; db += dy */
+    __device__ __forceinline__ void finish(bool in, float mean, float rstd, uint4 (&x)[VPT], uint4 (&dy)[KEPT],
+                                           int dres_stage)
+    {
+        bool more = LATE && mine(first + step) < rows;
+        const char *next = more ? at(job.dy, row(mine(first + step)), skr_elem<T>::bytes) : nullptr;
+        bool write = job.dx.data && in;
+        int dx_bytes = V * skr_type_bytes(job.dx.type);
+        char *dx = at(job.dx, row(mine(first)), skr_type_bytes(job.dx.type));
+#pragma unroll
+        for (int i = 0; i < VPT; i++) {
+            float fx[V], fdy[V], fw[V];
+            if (LATE) {
+                dy[0] = fetch_dy(in, 0, i);
+                if (more && i < slice.valid)
+                    copy_async16(slot(0, 1, i), next + i * L * 16);
+            }
+            opaque(x[i]), opaque(dy[i < KEPT ? i : 0]);
+            unpack<T>(x[i], fx), unpack<T>(dy[i < KEPT ? i : 0], fdy), weights(i, fw);
 #pragma unroll
             for (int c = 0; c < V; c++) {
                 float h = fx[c] * rstd;
@@ -197,6 +300,8 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
 #pragma unroll
             for (int c = 0; c < V; c++)
                 dw[i][c] = __fmaf_rn(fdy[c], fx[c], dw[i][c]);
+            if (job.dbias.data)
+                add_dbias(i, fdy);
             if (!write || i >= slice.valid)
                 continue;
             if (job.dres.data) {
@@ -211,12 +316,13 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
             else
                 any_store<V>(job.dx.type, dx + i * L * dx_bytes, fw);
         }
+        if (LATE)
+            copy_async_commit();
     }
 
-    /* One row of the workspace for this part. */
-    __device__ __forceinline__ void write_part(Owner &owner, float *shared)
+    /* One row of the workspace for this part, from the sums in dw. */
+    __device__ __forceinline__ void write_part(float *out, float *shared)
     {
-        float *out = (float *)job.head.workspace + (int64_t)owner.index() * job.n;
         if (Owner::groups == 1) {
 #pragma unroll
             for (int i = 0; i < VPT; i++)
@@ -242,6 +348,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                 sum += shared[g * n + c];
             out[c] = sum;
         }
+        __syncthreads(); /* the next sums may come */
     }
 };
 

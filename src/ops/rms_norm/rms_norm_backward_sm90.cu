@@ -3,12 +3,12 @@
 #include "../../cuda/sm90.cuh"
 #include "rms_norm_backward_rows.cuh"
 
-#define TYPE_f32 SKR_F32
-#define TYPE_f16 SKR_F16
+#define TYPE_f32  SKR_F32
+#define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
-#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, parts)                                                        \
+#define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                                           \
-        skr_rms_norm_backward_##type##_cluster##vpt(const __grid_constant__ skr_rms_norm_backward_job job)             \
+        skr_rms_norm_backward_##type##_c##threads##x##vpt(const __grid_constant__ skr_rms_norm_backward_job job)       \
     {                                                                                                                  \
         rms_norm_backward<TYPE_##type, cluster_owner<threads>, vpt, stages>::run(job);                                 \
     }

@@ -7,64 +7,70 @@
 
 typedef skr_rms_norm_job job_t;
 
+/* Elements that the main loops take at once: four pairs of vectors. Loads come first, then each operation for all of them, then the stores: the
+ * compiler may not move a load above a store, and a core's queues fill up when every operation waits for the one before it. */
+enum { K = 4, BLOCK = 2 * K * SKR_LANES };
+
 /* ---------------------------------------------------------------- first sweep: s and its sum of squares, one chunk */
 
-SKR_FN float finish(vf2 *a)
+SKR_FN float total(const vf2 *a)
 {
-    vf lo = v_add(v_add(a[0].lo, a[1].lo), v_add(a[2].lo, a[3].lo));
-    vf hi = v_add(v_add(a[0].hi, a[1].hi), v_add(a[2].hi, a[3].hi));
-    return v_sum(v_add(lo, hi));
+    vf2 sum = v2_add(v2_add(a[0], a[1]), v2_add(a[2], a[3]));
+    return v_sum(v_add(sum.lo, sum.hi));
 }
 
-SKR_FN float square_body(int xt, const void *x, int64_t n)
+/* What is left after the whole blocks; every way to sum a row ends with this. */
+SKR_FN void square_tail(int xt, const void *x, int64_t i, int64_t n, vf2 *a)
 {
-    vf2 zero = {v_set1(0.0f), v_set1(0.0f)}, a[4] = {zero, zero, zero, zero};
-    int64_t i = 0;
-    for (; i + 8 * SKR_LANES <= n; i += 8 * SKR_LANES)
-        SKR_UNROLL
-        for (int k = 0; k < 4; k++)
-            v_sumsq2(xt, x, i + 2 * k * SKR_LANES, &a[k]);
     for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
         v_sumsq2(xt, x, i, &a[0]);
     if (i < n) {
         vf2 t = v_load2_n(xt, x, i, (int)(n - i));
-        a[1].lo = v_fma(t.lo, t.lo, a[1].lo);
-        a[1].hi = v_fma(t.hi, t.hi, a[1].hi);
+        a[1] = v2_fma(t, t, a[1]);
     }
-    return finish(a);
+}
+
+SKR_FN float square_body(int xt, const void *x, int64_t n)
+{
+    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f)};
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK)
+        SKR_UNROLL
+        for (int k = 0; k < K; k++)
+            v_sumsq2(xt, x, i + 2 * k * SKR_LANES, &a[k]);
+    square_tail(xt, x, i, n, a);
+    return total(a);
 }
 
 /* s = x + residual (x alone when with is 0), stored as type ot; what was stored is squared. */
 SKR_FN float add_body(int xt, int rt, int ot, int with, const void *x, const void *residual, void *out, int64_t n)
 {
-    vf2 zero = {v_set1(0.0f), v_set1(0.0f)}, a[4] = {zero, zero, zero, zero};
+    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f)}, s[K];
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 s = v_load2(xt, x, i);
-        if (with) {
-            vf2 r = v_load2(rt, residual, i);
-            s.lo = v_add(s.lo, r.lo);
-            s.hi = v_add(s.hi, r.hi);
-        }
-        s = v_store2_round(ot, out, i, s);
-        a[0].lo = v_fma(s.lo, s.lo, a[0].lo);
-        a[0].hi = v_fma(s.hi, s.hi, a[0].hi);
+    for (; i + BLOCK <= n; i += BLOCK) {
+        SKR_UNROLL
+        for (int k = 0; k < K; k++)
+            s[k] = v_load2(xt, x, i + 2 * k * SKR_LANES);
+        SKR_UNROLL
+        for (int k = 0; with && k < K; k++)
+            s[k] = v2_add(s[k], v_load2(rt, residual, i + 2 * k * SKR_LANES));
+        SKR_UNROLL
+        for (int k = 0; k < K; k++)
+            s[k] = v_store2_round(ot, out, i + 2 * k * SKR_LANES, s[k]);
+        SKR_UNROLL
+        for (int k = 0; k < K; k++)
+            a[k] = v2_fma(s[k], s[k], a[k]);
     }
-    if (i < n) {
-        int m = (int)(n - i);
-        vf2 s = v_load2_n(xt, x, i, m);
-        if (with) {
-            vf2 r = v_load2_n(rt, residual, i, m);
-            s.lo = v_add(s.lo, r.lo);
-            s.hi = v_add(s.hi, r.hi);
-        }
-        v_store2_n(ot, out, i, s, m);
-        s.lo = v_round_to(ot, s.lo);
-        s.hi = v_round_to(ot, s.hi);
-        a[1].lo = v_fma(s.lo, s.lo, a[1].lo);
-        a[1].hi = v_fma(s.hi, s.hi, a[1].hi);
+    for (; i < n; i += 2 * SKR_LANES) {
+        int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
+        vf2 t = v_load2_n(xt, x, i, m);
+        if (with)
+            t = v2_add(t, v_load2_n(rt, residual, i, m));
+        v_store2_n(ot, out, i, t, m);
+        t = v2_round_to(ot, t);
+        a[0] = v2_fma(t, t, a[0]);
     }
-    return finish(a);
+    return total(a);
 }
 
 typedef float (*first_fn)(const void *x, const void *residual, void *out, int64_t n);
@@ -106,10 +112,34 @@ static const first_fn adds[3][3][3] = {EACH(ADD_ROWS)};
 
 /* ---------------------------------------------------------------- second sweep: y of one chunk */
 
-SKR_FN vf apply(int round, int with_bias, vf s, vf rstd, vf w, const float *b, int64_t i)
+SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, vf rstd, int64_t i)
 {
-    vf h = v_round_to(round, v_mul(s, rstd));
-    return with_bias ? v_fma(h, w, v_load(SKR_F32, b, i)) : v_mul(h, w);
+    vf2 t[K];
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        t[k] = v2_scale(v_load2(st, s, i + 2 * k * SKR_LANES), rstd);
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        t[k] = v2_round_to(round, t[k]);
+    SKR_UNROLL
+    for (int k = 0; k < K; k++) {
+        vf2 weight = v_load2(SKR_F32, w, i + 2 * k * SKR_LANES);
+        t[k] = with_bias ? v2_fma(t[k], weight, v_load2(SKR_F32, b, i + 2 * k * SKR_LANES)) : v2_mul(t[k], weight);
+    }
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        v_store2(yt, y, i + 2 * k * SKR_LANES, t[k]);
+}
+
+SKR_FN void y_tail(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, vf rstd, int64_t i,
+                   int64_t n)
+{
+    for (; i < n; i += 2 * SKR_LANES) {
+        int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
+        vf2 t = v2_round_to(round, v2_scale(v_load2_n(st, s, i, m), rstd)), weight = v_load2_n(SKR_F32, w, i, m);
+        t = with_bias ? v2_fma(t, weight, v_load2_n(SKR_F32, b, i, m)) : v2_mul(t, weight);
+        v_store2_n(yt, y, i, t, m);
+    }
 }
 
 SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, float rstd1,
@@ -117,19 +147,9 @@ SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, cons
 {
     vf rstd = v_set1(rstd1);
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 a = v_load2(st, s, i), ww = v_load2(SKR_F32, w, i);
-        a.lo = apply(round, with_bias, a.lo, rstd, ww.lo, b, i);
-        a.hi = apply(round, with_bias, a.hi, rstd, ww.hi, b, i + SKR_LANES);
-        v_store2(yt, y, i, a);
-    }
-    for (; i < n; i += SKR_LANES) {
-        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf h = v_round_to(round, v_mul(v_load_n(st, s, i, m), rstd));
-        h = with_bias ? v_fma(h, v_load_n(SKR_F32, w, i, m), v_load_n(SKR_F32, b, i, m))
-                      : v_mul(h, v_load_n(SKR_F32, w, i, m));
-        v_store_n(yt, y, i, h, m);
-    }
+    for (; i + BLOCK <= n; i += BLOCK)
+        y_block(st, yt, round, with_bias, s, w, b, y, rstd, i);
+    y_tail(st, yt, round, with_bias, s, w, b, y, rstd, i, n);
 }
 
 typedef void (*second_fn)(const void *s, const float *w, const float *b, void *y, float rstd, int64_t n);
@@ -151,6 +171,54 @@ EACH(APPLIES)
 #define APPLY_ROW(rd, st) {EACH2(APPLY_CELL, rd, st)},
 #define APPLY_ROWS(rd) {APPLY_ROW(rd, F32) APPLY_ROW(rd, F16) APPLY_ROW(rd, BF16)},
 static const second_fn applies[3][3][3][2] = {EACH(APPLY_ROWS)};
+
+/* ---------------------------------------------------------------- both at once: y of one row, sum of squares of the next */
+
+/* Without a residual, the first sweep of the next row runs block by block between the second sweep's: memory is read while y is computed. */
+SKR_FN float both_body(int xt, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, float rstd1,
+                       const void *next, const char *ahead, int64_t n)
+{
+    const int bytes = xt == SKR_F32 ? 4 : 2;
+    vf rstd = v_set1(rstd1);
+    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f)};
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        prefetch_block(ahead + i * bytes, BLOCK * bytes);
+        SKR_UNROLL
+        for (int k = 0; k < K; k++)
+            v_sumsq2(xt, next, i + 2 * k * SKR_LANES, &a[k]);
+        y_block(xt, yt, round, with_bias, s, w, b, y, rstd, i);
+    }
+    square_tail(xt, next, i, n, a);
+    y_tail(xt, yt, round, with_bias, s, w, b, y, rstd, i, n);
+    return total(a);
+}
+
+typedef float (*both_fn)(const void *s, const float *w, const float *b, void *y, float rstd, const void *next, const char *ahead,
+                         int64_t n);
+
+#define BOTH(rd, xt, yt)                                                                                               \
+    static float both_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, float rstd,           \
+                                         const void *next, const char *ahead, int64_t n)                               \
+    {                                                                                                                  \
+        return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 0, s, w, b, y, rstd, next, ahead, n);                           \
+    }                                                                                                                  \
+    static float bothb_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, float rstd,          \
+                                          const void *next, const char *ahead, int64_t n)                              \
+    {                                                                                                                  \
+        return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 1, s, w, b, y, rstd, next, ahead, n);                           \
+    }
+/* h is rounded to x's type or not at all. */
+EACH2(BOTH, F32, F32)
+EACH2(BOTH, F32, F16)
+EACH2(BOTH, F32, BF16)
+EACH2(BOTH, F16, F16)
+EACH2(BOTH, BF16, BF16)
+#define BOTH_CELL(rd, xt, yt) {both_##rd##_##xt##_##yt, bothb_##rd##_##xt##_##yt},
+#define BOTH_ROW(rd, xt) {EACH2(BOTH_CELL, rd, xt)},
+/* [round][x][y][bias] */
+static const both_fn boths[2][3][3][2] = {{BOTH_ROW(F32, F32) BOTH_ROW(F32, F16) BOTH_ROW(F32, BF16)},
+                                          {BOTH_ROW(F32, F32) BOTH_ROW(F16, F16) BOTH_ROW(BF16, BF16)}};
 
 /* ---------------------------------------------------------------- third sweep: quantised output */
 
@@ -274,26 +342,72 @@ static sweep start(const job_t *job, int worker)
     return w;
 }
 
+static const float *weight_row(const job_t *job, int64_t row)
+{
+    return param_row(&job->head, &job->weight, job->cpu.weight_at, job->cpu.weight_stride, row % job->heads);
+}
+
+static const float *bias_row(const job_t *job, int64_t row)
+{
+    return job->bias.data ? param_row(&job->head, &job->bias, job->cpu.bias_at, job->cpu.bias_stride, row % job->heads) : NULL;
+}
+
+static float finish_row(const job_t *job, int64_t row, double sum)
+{
+    float rstd = rstd_of(sum, job->n, job->eps);
+    if (job->rstd.data)
+        *(float *)row_of(&job->rows, &job->rstd, row) = rstd;
+    return rstd;
+}
+
+static double first_sweep(const sweep *w, source s)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < w->job->n; i += CHUNK)
+        sum += first_chunk(w, s, i, chunk_len(w->job->n, i));
+    return sum;
+}
+
+/* x alone, y alone. */
+static void plain_rows(const job_t *job, const sweep *w, int64_t begin, int64_t end)
+{
+    int64_t n = job->n;
+    int xb = skr_type_bytes(job->x.type), yb = skr_type_bytes(job->y.type);
+    both_fn both = boths[job->round_before_weight][job->x.type][job->y.type][job->bias.data != NULL];
+    double sum = first_sweep(w, source_of(w, begin));
+    for (int64_t row = begin; row < end; row++) {
+        const float *weight = weight_row(job, row), *bias = bias_row(job, row);
+        const char *x = row_of(&job->rows, &job->x, row);
+        char *y = row_of(&job->rows, &job->y, row);
+        float rstd = finish_row(job, row, sum);
+        if (row + 1 == end) {
+            w->second(x, weight, bias, y, rstd, n);
+            return;
+        }
+        const char *next = row_of(&job->rows, &job->x, row + 1);
+        sum = 0;
+        for (int64_t i = 0; i < n; i += CHUNK) {
+            const char *ahead = ahead_of(&job->rows, &job->x, n, row + 1, end, i * xb);
+            sum += (double)both(x + i * xb, weight + i, bias ? bias + i : NULL, y + i * yb, rstd, next + i * xb, ahead,
+                                chunk_len(n, i));
+        }
+    }
+}
+
 static void rows(const job_t *job, int64_t task, int worker)
 {
-    const skr_rms_norm_cpu *cpu = &job->cpu;
-    int64_t begin = task * cpu->rows_per_task, end = begin + cpu->rows_per_task, n = job->n;
+    int64_t begin = task * job->cpu.rows_per_task, end = begin + job->cpu.rows_per_task, n = job->n;
     end = end < job->rows.m ? end : job->rows.m;
     sweep w = start(job, worker);
+    if (!job->residual.data && !job->residual_out.data && !job->y_quant.data) {
+        plain_rows(job, &w, begin, end);
+        return;
+    }
     for (int64_t row = begin; row < end; row++) {
         source s = source_of(&w, row);
-        double sum = 0;
-        for (int64_t i = 0; i < n; i += CHUNK)
-            sum += first_chunk(&w, s, i, chunk_len(n, i));
-        float rstd = rstd_of(sum, n, job->eps);
-        if (job->rstd.data)
-            *(float *)row_of(&job->rows, &job->rstd, row) = rstd;
-        int64_t h = row % job->heads;
-        const float *weight = param_row(&job->head, &job->weight, cpu->weight_at, cpu->weight_stride, h);
-        const float *bias = job->bias.data ? param_row(&job->head, &job->bias, cpu->bias_at, cpu->bias_stride, h) : NULL;
-        const char *from = s.out ? s.out : s.x;
+        float rstd = finish_row(job, row, first_sweep(&w, s));
         char *y = job->y.data ? row_of(&job->rows, &job->y, row) : w.y_row;
-        w.second(from, weight, bias, y, rstd, n);
+        w.second(s.out ? s.out : s.x, weight_row(job, row), bias_row(job, row), y, rstd, n);
         if (job->y_quant.data)
             quantise(job, row, w.y_type, y);
     }

@@ -9,7 +9,8 @@
 #include "../../cpu/simd/simd.h"
 #include "rms_norm.h"
 
-enum { CHUNK = 1024 };
+/* AHEAD: how far before its use a line is asked into L2, in bytes. */
+enum { CHUNK = 4096, AHEAD = 8192, LINE = 64 };
 
 static inline int64_t chunk_len(int64_t n, int64_t i)
 {
@@ -21,6 +22,24 @@ static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_
     return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
 }
 
+/* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, in a later row when this one ends before.
+ * Rows past `end` are not asked for: then it is where we are. */
+static inline const char *ahead_of(const skr_row_space *space, const skr_rows *r, int64_t n, int64_t row, int64_t end, int64_t at)
+{
+    int64_t bytes = n * skr_type_bytes(r->type), to = at + AHEAD;
+    if (to >= bytes) {
+        row += to / bytes;
+        to %= bytes;
+    }
+    return row < end ? row_of(space, r, row) + to : row_of(space, r, end - 1);
+}
+
+SKR_FN void prefetch_block(const char *p, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += LINE)
+        v_prefetch_l2(p + i);
+}
+
 static inline const float *param_row(const skr_job_head *head, const skr_param *p, int64_t at, int64_t stride, int64_t h)
 {
     const char *base = at < 0 ? p->data : (const char *)head->workspace + at;
@@ -30,20 +49,12 @@ static inline const float *param_row(const skr_job_head *head, const skr_param *
 /* y = x + offset in f32, elements of any float type. */
 SKR_FN void widen_body(int type, const void *x, float offset, float *y, int64_t n)
 {
-    vf add = v_set1(offset);
+    vf2 add = v2_set1(offset);
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 a = v_load2(type, x, i);
-        a.lo = v_add(a.lo, add);
-        a.hi = v_add(a.hi, add);
-        v_store2(SKR_F32, y, i, a);
-    }
-    if (i < n) {
-        vf2 a = v_load2_n(type, x, i, (int)(n - i));
-        a.lo = v_add(a.lo, add);
-        a.hi = v_add(a.hi, add);
-        v_store2_n(SKR_F32, y, i, a, (int)(n - i));
-    }
+    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
+        v_store2(SKR_F32, y, i, v2_add(v_load2(type, x, i), add));
+    if (i < n)
+        v_store2_n(SKR_F32, y, i, v2_add(v_load2_n(type, x, i, (int)(n - i)), add), (int)(n - i));
 }
 
 static void widen(int type, const void *x, float offset, float *y, int64_t n)

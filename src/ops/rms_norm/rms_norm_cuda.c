@@ -1,62 +1,65 @@
 /* rms_norm_cuda.c - the CUDA half of rms_norm's plan: which kernel, how many blocks.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Three families (docs/notes/rms_norm_cuda.md): plain and full row kernels, which read once with 16-byte accesses and are picked by type and width
- * from rms_norm_kernels.def; and the kernels that take anything. Nothing here looks at the number of rows to choose a kernel: a row's bits
- * do not depend on its neighbours. The number of blocks may: it changes no bit. */
+ * Three families (docs/notes/rms_norm_cuda.md): plain and full row kernels, which read once with 16-byte accesses and
+ * are picked by type and width from rms_norm_kernels.def; and the kernels that take anything. Nothing here looks at the
+ * number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number of blocks may: it changes
+ * no bit. */
 #include "rms_norm_cuda.h"
 
 SKR_FATBIN(rms_norm_sm80)
 SKR_FATBIN(rms_norm_full_sm80)
 SKR_FATBIN(rms_norm_sm90)
 
-#define TYPE_f32 SKR_F32
-#define TYPE_f16 SKR_F16
+#define TYPE_f32  SKR_F32
+#define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
 static const skr_norm_shape plain_shape[] = {
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, walk)                                          \
-    {TYPE_##type, lanes, threads, vpt, rows, stages, walk, "plain " #type " " #lanes "x" #vpt},
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, blocks, walk)                                  \
+    {TYPE_##type, lanes, threads, vpt, rows, stages, 1, 1, walk, "plain " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel plain_kernel[] = {
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, walk)                                          \
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, blocks, walk)                                  \
     SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_plain_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED * (stages > 0), 1),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, walk)                                                            \
-    {TYPE_##type, threads, threads, vpt, 1, stages, walk, "plain " #type " cluster" #vpt},
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, least, most, walk)                                               \
+    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, walk, "plain " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, walk)                                                            \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_cluster" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, least, most, walk)                                               \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_c" #threads "x" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape full_shape[] = {
-#define SKR_FULL(type, lanes, threads, vpt, stages, walk)                                                              \
-    {TYPE_##type, lanes, threads, vpt, 1, stages, walk, "full " #type " " #lanes "x" #vpt},
+#define SKR_FULL(type, lanes, threads, vpt, stages, blocks, walk)                                                      \
+    {TYPE_##type, lanes, threads, vpt, 1, stages, 1, 1, walk, "full " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel full_kernel[] = {
-#define SKR_FULL(type, lanes, threads, vpt, stages, walk)                                                              \
+#define SKR_FULL(type, lanes, threads, vpt, stages, blocks, walk)                                                      \
     SKR_KERNEL(rms_norm_full_sm80, "skr_rms_norm_full_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED * (stages > 0), 1),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape full_wide_shape[] = {
-#define SKR_FULL_CLUSTER(type, threads, vpt, stages, walk)                                                             \
-    {TYPE_##type, threads, threads, vpt, 1, stages, walk, "full " #type " cluster" #vpt},
+#define SKR_FULL_CLUSTER(type, threads, vpt, stages, least, most, walk)                                                \
+    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, walk, "full " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel full_wide_kernel[] = {
-#define SKR_FULL_CLUSTER(type, threads, vpt, stages, walk)                                                             \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_full_" #type "_cluster" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#define SKR_FULL_CLUSTER(type, threads, vpt, stages, least, most, walk)                                                \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_full_" #type "_c" #threads "x" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel any_kernel[2][2] = {
-    {SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_warp1", 0, 1), SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_warp4", 0, 1)},
-    {SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_block1", 0, 1), SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_block4", 0, 1)},
+    {SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_warp1", 0, 1),
+     SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_warp4", 0, 1)},
+    {SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_block1", 0, 1),
+     SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_any_block4", 0, 1)},
 };
 static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any block1", "any block4"}};
 
@@ -65,16 +68,16 @@ static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any 
 static bool aligned(const skr_rms_norm_job *job, int vec)
 {
     const skr_row_space *s = &job->rows;
-    return job->n % vec == 0 && skr_norm_rows_aligned(s, &job->x, vec) && skr_norm_rows_aligned(s, &job->residual, vec) &&
-           skr_norm_rows_aligned(s, &job->y, vec) && skr_norm_rows_aligned(s, &job->residual_out, vec) &&
-           skr_norm_rows_aligned(s, &job->y_quant, vec) && skr_norm_param_aligned(job->heads, &job->weight, vec) &&
-           skr_norm_param_aligned(job->heads, &job->bias, vec);
+    return job->n % vec == 0 && skr_norm_rows_aligned(s, &job->x, vec) &&
+           skr_norm_rows_aligned(s, &job->residual, vec) && skr_norm_rows_aligned(s, &job->y, vec) &&
+           skr_norm_rows_aligned(s, &job->residual_out, vec) && skr_norm_rows_aligned(s, &job->y_quant, vec) &&
+           skr_norm_param_aligned(job->heads, &job->weight, vec) && skr_norm_param_aligned(job->heads, &job->bias, vec);
 }
 
 static bool is_plain(const skr_rms_norm_job *job)
 {
-    return job->y.data && job->y.type == job->x.type && !job->residual.data && !job->residual_out.data && !job->bias.data &&
-           !job->y_quant.data && !(job->round_before_weight && job->x.type != SKR_F32);
+    return job->y.data && job->y.type == job->x.type && !job->residual.data && !job->residual_out.data &&
+           !job->bias.data && !job->y_quant.data && !(job->round_before_weight && job->x.type != SKR_F32);
 }
 
 static int64_t shared_bytes(const skr_rms_norm_job *job, const skr_norm_shape *s, int vec)
@@ -84,15 +87,16 @@ static int64_t shared_bytes(const skr_rms_norm_job *job, const skr_norm_shape *s
 }
 
 /* Rows that fit a block. */
-static bool plan_block(const skr_rms_norm_job *job, const skr_target *target, const skr_norm_shape *shapes, skr_cuda_kernel *kernels,
-                       int count, int vec, skr_plan *plan)
+static bool plan_block(const skr_rms_norm_job *job, const skr_target *target, const skr_norm_shape *shapes,
+                       skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
 {
     for (int i = 0; i < count; i++) {
         const skr_norm_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
         if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > target->shared_bytes)
             continue;
-        int64_t tiles = skr_norm_divide_up(job->rows.m, s->threads / s->lanes * s->rows), most = (int64_t)s->walk * target->n_sms;
+        int64_t tiles = skr_norm_divide_up(job->rows.m, s->threads / s->lanes * s->rows),
+                most = (int64_t)s->walk * target->n_sms;
         skr_step *step = skr_plan_step(plan);
         step->kernel = &kernels[i];
         step->grid = (uint32_t)(s->walk && tiles > most ? most : tiles);

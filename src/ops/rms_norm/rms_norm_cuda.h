@@ -1,5 +1,5 @@
-/* rms_norm_cuda.h - what the CUDA plans of rms_norm and rms_norm_backward share: which rows the vector kernels can take.
- * SPDX-License-Identifier: Apache-2.0 */
+/* rms_norm_cuda.h - what the CUDA plans of rms_norm and rms_norm_backward share: which rows the vector kernels can
+ * take. SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_RMS_NORM_CUDA_H
 #define SKR_RMS_NORM_CUDA_H
 
@@ -9,17 +9,18 @@
 /* A kernel instance of rms_norm_kernels.def. */
 typedef struct skr_norm_shape {
     int type, lanes, threads, vpt;
-    int rows;   /* of a group of lanes at once */
-    int stages; /* rows on their way in shared memory */
-    int walk;   /* forward: blocks an SM, 0: one per tile; backward: parts */
+    int rows;        /* of a group of lanes at once */
+    int stages;      /* rows on their way in shared memory */
+    int least, most; /* blocks of a cluster */
+    int walk;        /* forward: blocks an SM, 0: one per tile; backward: parts */
     const char *variant;
 } skr_norm_shape;
 
 enum {
-    SKR_NORM_CLUSTER = 16,          /* largest cluster */
-    SKR_NORM_ROWS = 1 << 28,        /* row numbers of the vector kernels are 32-bit, with room for the rows ahead */
-    SKR_NORM_SHARED = 200 * 1024,   /* dynamic shared bytes they may ask for; the rest is for the partials of a cluster */
-    SKR_NORM_GRID = 1 << 20         /* blocks of the kernels that walk; more would only wait */
+    SKR_NORM_CLUSTER = 16,        /* largest cluster */
+    SKR_NORM_ROWS = 1 << 28,      /* row numbers of the vector kernels are 32-bit, with room for the rows ahead */
+    SKR_NORM_SHARED = 220 * 1024, /* dynamic shared bytes they may ask for; the rest is for the partials of a cluster */
+    SKR_NORM_GRID = 1 << 20       /* blocks of the kernels that walk; more would only wait */
 };
 
 static inline int64_t skr_norm_divide_up(int64_t a, int64_t b)
@@ -27,7 +28,8 @@ static inline int64_t skr_norm_divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Every access of `vec` elements at a multiple of vec columns is aligned to its size (16 bytes at most). Absent tensors are. */
+/* Every access of `vec` elements at a multiple of vec columns is aligned to its size (16 bytes at most). Absent tensors
+ * are. */
 static inline bool skr_norm_rows_aligned(const skr_row_space *space, const skr_rows *t, int vec)
 {
     if (!t->data)
@@ -48,12 +50,13 @@ static inline bool skr_norm_param_aligned(int64_t heads, const skr_param *p, int
     return ((int64_t)(uintptr_t)p->data | (heads > 1 ? p->stride * bytes : 0)) % unit == 0;
 }
 
-/* Smallest cluster whose blocks hold the row, whole groups of 128 columns each; 0 when none does. */
+/* Smallest of the shape's clusters whose blocks hold the row, whole groups of 128 columns each; 0 when none does. */
 static inline int skr_norm_cluster(int64_t n, const skr_norm_shape *s, int vec)
 {
-    int64_t groups = skr_norm_divide_up(n, SKR_QUANT_GROUP), most = (int64_t)s->threads * s->vpt * vec / SKR_QUANT_GROUP;
-    for (int c = 1; c <= SKR_NORM_CLUSTER; c *= 2)
-        if (skr_norm_divide_up(groups, c) <= most)
+    int64_t groups = skr_norm_divide_up(n, SKR_QUANT_GROUP),
+            share = (int64_t)s->threads * s->vpt * vec / SKR_QUANT_GROUP;
+    for (int c = s->least; c <= s->most; c *= 2)
+        if (skr_norm_divide_up(groups, c) <= share)
             return c;
     return 0;
 }

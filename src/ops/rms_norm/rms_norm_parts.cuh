@@ -1,16 +1,17 @@
 /* rms_norm_parts.cuh - adds the partial rows of dweight and dbias, in order, and converts.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The workspace holds [parts, heads * n] f32 for dweight, then the same for dbias. A block owns 32 * C columns; its warps take turns over the
- * parts (warp w: parts w, w + warps, ...), then warp 0 adds the warps' sums in order. The order depends on the launch shape, which is a
- * function of the problem only. */
+ * The workspace holds [parts, heads * n] f32 for dweight, then the same for dbias. A block owns 32 * C columns; its
+ * warps take turns over the parts (warp w: parts w, w + warps, ...), then warp 0 adds the warps' sums in order. The
+ * order depends on the launch shape, which is a function of the problem only. */
 #ifndef SKR_RMS_NORM_PARTS_CUH
 #define SKR_RMS_NORM_PARTS_CUH
 
 #include "../../cuda/device.cuh"
 #include "rms_norm.h"
 
-template <int C> SKR_DEVICE void add_parts(const skr_rms_norm_backward_job &job, const skr_param &out, const float *part, int64_t parts)
+template <int C>
+SKR_DEVICE void add_parts(const skr_rms_norm_backward_job &job, const skr_param &out, const float *part, int64_t parts)
 {
     __shared__ __align__(16) float sums[32][32 * C];
     int64_t width = job.heads * job.n, column = ((int64_t)blockIdx.x * 32 + (threadIdx.x & 31)) * C;

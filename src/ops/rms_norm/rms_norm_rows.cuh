@@ -1,14 +1,14 @@
 /* rms_norm_rows.cuh - rms_norm forward on rows that fit the registers of their owner, 16-byte accesses throughout.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One read of each input, one write of each output. An owner (some lanes, a block, a cluster) holds a row as VPT vectors a thread, joins the sum
- * of squares, and writes. Blocks walk over the rows with the stride of the grid; which block gets a row never changes its bits.
- * Plain kernels (x and y of one type, weight, rstd) keep the packed input; full ones (EXT) keep s in f32 and take every option at run time.
- * How input reaches the registers:
- *   STAGES 0, AHEAD 0   loaded when needed: other blocks of the SM hide the latency
- *   STAGES 0, AHEAD 1   the next row is loaded into registers before this one is reduced
- *   STAGES > 0          each thread copies its own vectors of the next rows to its own slots in shared memory: no barrier, no registers
- * HOLD keeps the weights in registers, as f32; without it each row reads them again, from L1. */
+ * One read of each input, one write of each output. An owner (some lanes, a block, a cluster) holds a row as VPT
+ * vectors a thread, joins the sum of squares, and writes. Blocks walk over the rows with the stride of the grid; which
+ * block gets a row never changes its bits. Plain kernels (x and y of one type, weight, rstd) keep the packed input;
+ * full ones (EXT) keep s in f32 and take every option at run time. How input reaches the registers: STAGES 0, AHEAD 0
+ * loaded when needed: other blocks of the SM hide the latency STAGES 0, AHEAD 1   the next row is loaded into registers
+ * before this one is reduced STAGES > 0          each thread copies its own vectors of the next rows to its own slots
+ * in shared memory: no barrier, no registers HOLD keeps the weights in registers, as f32; without it each row reads
+ * them again, from L1. */
 #ifndef SKR_RMS_NORM_ROWS_CUH
 #define SKR_RMS_NORM_ROWS_CUH
 
@@ -87,7 +87,7 @@ template <int T, class Owner, int VPT, int RPG, int STAGES, bool AHEAD, bool HOL
 
     __device__ __forceinline__ const char *input(int row) const
     {
-        return row_at<const char>(job.rows, job.x, row, skr_elem<T>::bytes) + (slice.first + lane) * 16;
+        return row_at<const char>(job.x, row_of(job.rows, row), skr_elem<T>::bytes) + (slice.first + lane) * 16;
     }
 
     __device__ __forceinline__ void load(int first, uint4 (&raw)[RPG][VPT]) const
@@ -104,7 +104,10 @@ template <int T, class Owner, int VPT, int RPG, int STAGES, bool AHEAD, bool HOL
         }
     }
 
-    __device__ __forceinline__ uint32_t slot(int stage, int i) const { return slots + (stage * VPT + i) * Owner::threads * 16; }
+    __device__ __forceinline__ uint32_t slot(int stage, int i) const
+    {
+        return slots + (stage * VPT + i) * Owner::threads * 16;
+    }
 
     __device__ __forceinline__ void copy(int row, int stage) const
     {
@@ -156,9 +159,10 @@ template <int T, class Owner, int VPT, int RPG, int STAGES, bool AHEAD, bool HOL
             float rstd = rstd_of(sum[r], job.n, job.eps);
             if (row >= job.rows.m)
                 continue;
+            skr_row at = row_of(job.rows, row);
             if (job.rstd.data && lane == 0 && owner.rank() == 0)
-                *row_at<float>(job.rows, job.rstd, row, 4) = rstd;
-            char *p = row_at<char>(job.rows, job.y, row, skr_elem<T>::bytes) + (slice.first + lane) * 16;
+                *row_at<float>(job.rstd, at, 4) = rstd;
+            char *p = row_at<char>(job.y, at, skr_elem<T>::bytes) + (slice.first + lane) * 16;
             if (HOLD && job.heads > 1)
                 hold_weight(row);
 #pragma unroll
@@ -181,7 +185,8 @@ template <int T, class Owner, int VPT, int RPG, int STAGES, bool AHEAD, bool HOL
     __device__ __forceinline__ void walk(Owner &owner)
     {
         int m = (int)job.rows.m, first = group;
-        int turns = (m - owner.index() * Owner::groups * RPG + step - 1) / step; /* the same for all threads of the owner */
+        int turns =
+            (m - owner.index() * Owner::groups * RPG + step - 1) / step; /* the same for all threads of the owner */
         uint4 raw[RPG][VPT];
         if constexpr (STAGES > 0) {
             static_assert(RPG == 1, "slots hold one row");
@@ -222,268 +227,6 @@ template <int T, class Owner, int VPT, int RPG, int STAGES, bool AHEAD, bool HOL
                         load(first + step, raw);
                 }
                 turns--, first += step;
-            }
-        }
-    }
-};
-
-/* ---------------------------------------------------------------- full: every option, x of type T */
-
-template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
-    static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
-
-    const skr_rms_norm_job &job;
-    row_slice<Owner> slice;
-    int lane;
-    uint32_t slots, residual_slots;
-    int residual_bytes;
-    float s[VPT][V];
-
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
-    {
-        __shared__ __align__(16) typename Owner::shared memory;
-        extern __shared__ __align__(16) unsigned char dynamic[];
-        Owner owner(memory);
-        owner.start();
-        wait_for_previous();
-        let_next_start();
-        rms_norm_full k(job, owner, shared_address(dynamic));
-        k.walk(owner);
-    }
-
-    __device__ __forceinline__ rms_norm_full(const skr_rms_norm_job &j, const Owner &owner, uint32_t dynamic) : job(j)
-    {
-        slice = row_slice<Owner>::template of<V>(owner, j.n);
-        lane = threadIdx.x % L;
-        slots = dynamic + threadIdx.x * 16;
-        residual_bytes = V * skr_type_bytes(j.residual.type);
-        residual_slots = dynamic + STAGES * VPT * Owner::threads * 16 + threadIdx.x * residual_bytes;
-    }
-
-    __device__ __forceinline__ int column(int i) const { return (slice.first + i * L + lane) * V; }
-
-    /* Vector i of a row of any tensor. */
-    __device__ __forceinline__ char *at(const skr_rows &t, int row, int i) const
-    {
-        return row_at<char>(job.rows, t, row, skr_type_bytes(t.type)) + column(i) * skr_type_bytes(t.type);
-    }
-
-    __device__ __forceinline__ uint32_t slot(int stage, int i) const { return slots + (stage * VPT + i) * Owner::threads * 16; }
-    __device__ __forceinline__ uint32_t residual_slot(int stage, int i) const
-    {
-        return residual_slots + (stage * VPT + i) * Owner::threads * residual_bytes;
-    }
-
-    __device__ __forceinline__ void copy(int row, int stage) const
-    {
-        if (row < job.rows.m) {
-            const char *p = at(job.x, row, 0);
-#pragma unroll
-            for (int i = 0; i < VPT; i++)
-                if (i < slice.valid)
-                    copy_async16(slot(stage, i), p + i * L * 16);
-            if (job.residual.data) {
-                const char *q = at(job.residual, row, 0);
-#pragma unroll
-                for (int i = 0; i < VPT; i++)
-                    if (i < slice.valid)
-                        any_copy_async<V>(job.residual.type, residual_slot(stage, i), q + i * L * residual_bytes);
-            }
-        }
-        copy_async_commit();
-    }
-
-    __device__ __forceinline__ void fetch(int stage)
-    {
-#pragma unroll
-        for (int i = 0; i < VPT; i++)
-            unpack<T>(i < slice.valid ? shared_load16(slot(stage, i)) : make_uint4(0, 0, 0, 0), s[i]);
-        if (job.residual.data)
-#pragma unroll
-            for (int i = 0; i < VPT; i++)
-                if (i < slice.valid) {
-                    float f[V];
-                    any_shared_load<V>(job.residual.type, residual_slot(stage, i), f);
-#pragma unroll
-                    for (int c = 0; c < V; c++)
-                        s[i][c] += f[c];
-                }
-    }
-
-    __device__ __forceinline__ void load(int row)
-    {
-        uint4 raw[VPT];
-        bool in = row < job.rows.m;
-        const char *p = at(job.x, row, 0);
-#pragma unroll
-        for (int i = 0; i < VPT; i++) {
-            raw[i] = make_uint4(0, 0, 0, 0);
-            if (in && i < slice.valid)
-                raw[i] = load16_once(p + i * L * 16);
-        }
-        if (!job.residual.data) {
-#pragma unroll
-            for (int i = 0; i < VPT; i++)
-                unpack<T>(raw[i], s[i]);
-        } else if (job.residual.type == T) { /* all loads under way before the first use */
-            uint4 other[VPT];
-            const char *q = at(job.residual, row, 0);
-#pragma unroll
-            for (int i = 0; i < VPT; i++) {
-                other[i] = make_uint4(0, 0, 0, 0);
-                if (in && i < slice.valid)
-                    other[i] = load16_once(q + i * L * 16);
-            }
-#pragma unroll
-            for (int i = 0; i < VPT; i++) {
-                float f[V];
-                unpack<T>(raw[i], s[i]), unpack<T>(other[i], f);
-#pragma unroll
-                for (int c = 0; c < V; c++)
-                    s[i][c] += f[c];
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < VPT; i++) {
-                float f[V] = {};
-                if (in && i < slice.valid)
-                    any_load<V>(job.residual.type, at(job.residual, row, i), f);
-                unpack<T>(raw[i], s[i]);
-#pragma unroll
-                for (int c = 0; c < V; c++)
-                    s[i][c] += f[c];
-            }
-        }
-    }
-
-    /* s is complete: rounds it to residual_out and stores that, normalises, writes y and the quantised output. */
-    __device__ __forceinline__ void finish(Owner &owner, int row)
-    {
-        bool in = row < job.rows.m;
-        if (job.residual_out.data) {
-            int type = job.residual_out.type;
-#pragma unroll
-            for (int i = 0; i < VPT; i++) {
-                if (type != SKR_F32)
-#pragma unroll
-                    for (int c = 0; c < V; c++)
-                        s[i][c] = any_rounded(type, s[i][c]);
-                if (in && i < slice.valid)
-                    any_store<V>(type, at(job.residual_out, row, i), s[i]);
-            }
-        }
-        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int i = 0; i < VPT; i++)
-#pragma unroll
-            for (int c = 0; c < V; c++)
-                part[c & 3] = __fmaf_rn(s[i][c], s[i][c], part[c & 3]);
-        float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
-        float rstd = rstd_of(sum, job.n, job.eps);
-        bool leader = in && lane == 0 && owner.rank() == 0;
-        if (job.rstd.data && leader)
-            *row_at<float>(job.rows, job.rstd, row, 4) = rstd;
-
-        int head = param_row(job.heads, row);
-#pragma unroll
-        for (int i = 0; i < VPT; i++) {
-            if (!in || i >= slice.valid)
-                continue;
-            float w[V];
-            load_weight<V>(job.weight, job.weight_offset, head * job.weight.stride + column(i), w);
-#pragma unroll
-            for (int c = 0; c < V; c++) {
-                float h = s[i][c] * rstd;
-                s[i][c] = (job.round_before_weight ? rounded<T>(h) : h) * w[c];
-            }
-            if (job.bias.data) {
-                any_load<V>(job.bias.type, (const char *)job.bias.data + (head * job.bias.stride + column(i)) * skr_type_bytes(job.bias.type), w);
-#pragma unroll
-                for (int c = 0; c < V; c++)
-                    s[i][c] += w[c];
-            }
-            if (job.y.data) {
-                any_store<V>(job.y.type, at(job.y, row, i), s[i]);
-                if (job.quant && job.y.type != SKR_F32)
-#pragma unroll
-                    for (int c = 0; c < V; c++)
-                        s[i][c] = any_rounded(job.y.type, s[i][c]);
-            }
-        }
-        if (job.quant)
-            quantise(owner, row, in, leader);
-    }
-
-    __device__ __forceinline__ void quantise(Owner &owner, int row, bool in, bool leader)
-    {
-        int type = job.y_quant.type;
-        float scale = 1.0f;
-        if (job.quant == SKR_QUANT_TENSOR) {
-            scale = *(const float *)job.scale.data;
-        } else if (job.quant == SKR_QUANT_ROW) {
-            float amax = 0.0f;
-#pragma unroll
-            for (int i = 0; i < VPT; i++)
-                if (i < slice.valid)
-#pragma unroll
-                    for (int c = 0; c < V; c++)
-                        amax = fmaxf(amax, finite_size(s[i][c]));
-            scale = quant_scale(type, owner.template reduce<skr_max>(amax));
-            if (leader)
-                *row_at<float>(job.rows, job.scale, row, 4) = scale;
-        }
-        skr_divider by = divide_by(scale);
-#pragma unroll
-        for (int i = 0; i < VPT; i++) {
-            bool here = in && i < slice.valid;
-            if (job.quant == SKR_QUANT_BLOCK) { /* 128 columns are neighbouring lanes of one warp */
-                constexpr int lanes = SKR_QUANT_GROUP / V < L ? SKR_QUANT_GROUP / V : L;
-                float amax = 0.0f;
-                if (here)
-#pragma unroll
-                    for (int c = 0; c < V; c++)
-                        amax = fmaxf(amax, finite_size(s[i][c]));
-                scale = quant_scale(type, lanes_reduce<skr_max, lanes>(amax));
-                by = divide_by(scale);
-                if (here && column(i) % SKR_QUANT_GROUP == 0)
-                    row_at<float>(job.rows, job.scale, row, 4)[column(i) / SKR_QUANT_GROUP * job.scale.col_stride] = scale;
-            }
-            if (!here)
-                continue;
-            uint32_t word[V / 4];
-#pragma unroll
-            for (int c = 0; c < V; c += 4)
-                word[c / 4] = quant2(type, divide(by, s[i][c]), divide(by, s[i][c + 1])) |
-                              quant2(type, divide(by, s[i][c + 2]), divide(by, s[i][c + 3])) << 16;
-            if (V == 8)
-                store8_once(at(job.y_quant, row, i), make_uint2(word[0], word[V / 4 - 1]));
-            else
-                store4_once(at(job.y_quant, row, i), word[0]);
-        }
-    }
-
-    __device__ __forceinline__ void walk(Owner &owner)
-    {
-        int m = (int)job.rows.m, step = owner.count() * Owner::groups, row = owner.index() * Owner::groups + threadIdx.x / L;
-        int turns = (m - owner.index() * Owner::groups + step - 1) / step;
-        if constexpr (STAGES > 0) {
-#pragma unroll
-            for (int k = 0; k < STAGES; k++)
-                copy(row + k * step, k);
-            owner.ready();
-            int stage = 0;
-            for (; turns > 0; turns--, row += step) {
-                copy_async_wait<STAGES - 1>();
-                fetch(stage);
-                copy(row + STAGES * step, stage);
-                stage = stage + 1 < STAGES ? stage + 1 : 0;
-                finish(owner, row);
-            }
-        } else {
-            owner.ready();
-            for (; turns > 0; turns--, row += step) {
-                load(row);
-                finish(owner, row);
             }
         }
     }

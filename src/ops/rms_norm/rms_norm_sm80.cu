@@ -2,22 +2,21 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "rms_norm_any.cuh"
 
-#define TYPE_f32 SKR_F32
-#define TYPE_f16 SKR_F16
+#define TYPE_f32  SKR_F32
+#define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
-/* The second bound only tells the compiler that more registers are better than a spill. */
-#define KERNEL(name, threads, ...)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ skr_rms_norm_job job)        \
+#define KERNEL(name, threads, blocks, ...)                                                                             \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ skr_rms_norm_job job)   \
     {                                                                                                                  \
         __VA_ARGS__::run(job);                                                                                         \
     }
 
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, walk)                                          \
-    KERNEL(skr_rms_norm_plain_##type##_##lanes##x##vpt, threads,                                                       \
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, blocks, walk)                                  \
+    KERNEL(skr_rms_norm_plain_##type##_##lanes##x##vpt, threads, blocks,                                               \
            rms_norm_plain<TYPE_##type, block_owner<lanes, threads>, vpt, rows, stages, ahead, hold>)
 #include "rms_norm_kernels.def"
 
-KERNEL(skr_rms_norm_any_warp1, 128, rms_norm_any<32, 128, 1>)
-KERNEL(skr_rms_norm_any_warp4, 128, rms_norm_any<32, 128, 4>)
-KERNEL(skr_rms_norm_any_block1, 512, rms_norm_any<512, 512, 1>)
-KERNEL(skr_rms_norm_any_block4, 512, rms_norm_any<512, 512, 4>)
+KERNEL(skr_rms_norm_any_warp1, 128, 1, rms_norm_any<32, 128, 1>)
+KERNEL(skr_rms_norm_any_warp4, 128, 1, rms_norm_any<32, 128, 4>)
+KERNEL(skr_rms_norm_any_block1, 512, 1, rms_norm_any<512, 512, 1>)
+KERNEL(skr_rms_norm_any_block4, 512, 1, rms_norm_any<512, 512, 4>)

@@ -1,10 +1,10 @@
 /* rms_norm_sm90.cu - the rms_norm forward kernels whose rows belong to a cluster of blocks.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "../../cuda/sm90.cuh"
-#include "rms_norm_rows.cuh"
+#include "rms_norm_full.cuh"
 
-#define TYPE_f32 SKR_F32
-#define TYPE_f16 SKR_F16
+#define TYPE_f32  SKR_F32
+#define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 #define KERNEL(name, threads, ...)                                                                                     \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ skr_rms_norm_job job)        \
@@ -12,9 +12,10 @@
         __VA_ARGS__::run(job);                                                                                         \
     }
 
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, walk)                                                            \
-    KERNEL(skr_rms_norm_plain_##type##_cluster##vpt, threads,                                                          \
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, least, most, walk)                                               \
+    KERNEL(skr_rms_norm_plain_##type##_c##threads##x##vpt, threads,                                                    \
            rms_norm_plain<TYPE_##type, cluster_owner<threads>, vpt, 1, stages, false, false>)
-#define SKR_FULL_CLUSTER(type, threads, vpt, stages, walk)                                                             \
-    KERNEL(skr_rms_norm_full_##type##_cluster##vpt, threads, rms_norm_full<TYPE_##type, cluster_owner<threads>, vpt, stages>)
+#define SKR_FULL_CLUSTER(type, threads, vpt, stages, least, most, walk)                                                \
+    KERNEL(skr_rms_norm_full_##type##_c##threads##x##vpt, threads,                                                     \
+           rms_norm_full<TYPE_##type, cluster_owner<threads>, vpt, stages>)
 #include "rms_norm_kernels.def"

@@ -33,7 +33,8 @@ saker_status skr_stream_plan_cuda(skr_call *call, skr_stream_job *job, const skr
 {
     (void)call;
     int width = access_width(job);
-    int64_t tile = (int64_t)SKR_STREAM_THREADS * SKR_STREAM_UNROLL * width, tiles = (job->bytes + tile - 1) / tile;
+    int64_t unroll = job->checksum ? SKR_STREAM_UNROLL : 1;
+    int64_t tile = SKR_STREAM_THREADS * unroll * width, tiles = (job->bytes + tile - 1) / tile;
     /* With a checksum few blocks walk over many tiles, so that there are few checksums to fold. */
     int64_t most = job->checksum ? (int64_t)SKR_STREAM_WALK * target->n_sms : INT32_MAX;
     job->n_tasks = tiles < most ? tiles : most;

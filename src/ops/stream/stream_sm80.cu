@@ -1,8 +1,8 @@
 /* stream_sm80.cu - the bandwidth probe on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A tile is UNROLL accesses of each thread, all loads of a tile under way before the first is used. W is the width of an access: 16 bytes, or 8
- * where a pointer is aligned to no more. */
+ * A tile is U accesses of each thread, all loads of a tile under way before the first is used. W is the width of
+ * an access: 16 bytes, or 8 where a pointer is aligned to no more. */
 #include "../../cuda/device.cuh"
 #include "stream.h"
 #include "stream_shape.h"
@@ -10,19 +10,49 @@
 template <int W> struct lane_word;
 template <> struct lane_word<16> {
     uint4 v;
-    SKR_DEVICE lane_word fill() { return {make_uint4(0x5a5a5a5au, 0x5a5a5a5au, 0x5a5a5a5au, 0x5a5a5a5au)}; }
-    SKR_DEVICE lane_word load(const void *p) { return {load16_once(p)}; }
-    __device__ __forceinline__ void store(void *p) const { store16_once(p, v); }
-    __device__ __forceinline__ void join(const lane_word &b) { v.x ^= b.v.x, v.y ^= b.v.y, v.z ^= b.v.z, v.w ^= b.v.w; }
-    __device__ __forceinline__ uint64_t fold() const { return (uint64_t)(v.y ^ v.w) << 32 | (v.x ^ v.z); }
+    SKR_DEVICE lane_word fill()
+    {
+        return {make_uint4(0x5a5a5a5au, 0x5a5a5a5au, 0x5a5a5a5au, 0x5a5a5a5au)};
+    }
+    SKR_DEVICE lane_word load(const void *p)
+    {
+        return {load16_once(p)};
+    }
+    __device__ __forceinline__ void store(void *p) const
+    {
+        store16_once(p, v);
+    }
+    __device__ __forceinline__ void join(const lane_word &b)
+    {
+        v.x ^= b.v.x, v.y ^= b.v.y, v.z ^= b.v.z, v.w ^= b.v.w;
+    }
+    __device__ __forceinline__ uint64_t fold() const
+    {
+        return (uint64_t)(v.y ^ v.w) << 32 | (v.x ^ v.z);
+    }
 };
 template <> struct lane_word<8> {
     uint2 v;
-    SKR_DEVICE lane_word fill() { return {make_uint2(0x5a5a5a5au, 0x5a5a5a5au)}; }
-    SKR_DEVICE lane_word load(const void *p) { return {load8_once(p)}; }
-    __device__ __forceinline__ void store(void *p) const { store8_once(p, v); }
-    __device__ __forceinline__ void join(const lane_word &b) { v.x ^= b.v.x, v.y ^= b.v.y; }
-    __device__ __forceinline__ uint64_t fold() const { return (uint64_t)v.y << 32 | v.x; }
+    SKR_DEVICE lane_word fill()
+    {
+        return {make_uint2(0x5a5a5a5au, 0x5a5a5a5au)};
+    }
+    SKR_DEVICE lane_word load(const void *p)
+    {
+        return {load8_once(p)};
+    }
+    __device__ __forceinline__ void store(void *p) const
+    {
+        store8_once(p, v);
+    }
+    __device__ __forceinline__ void join(const lane_word &b)
+    {
+        v.x ^= b.v.x, v.y ^= b.v.y;
+    }
+    __device__ __forceinline__ uint64_t fold() const
+    {
+        return (uint64_t)v.y << 32 | v.x;
+    }
 };
 
 /* Exclusive-or over the block; thread 0 has it. */
@@ -40,9 +70,8 @@ SKR_DEVICE uint64_t block_xor(uint64_t f)
     return f;
 }
 
-template <int W, int INPUTS> SKR_DEVICE void stream(const skr_stream_job &job)
+template <int W, int INPUTS, int U> SKR_DEVICE void stream(const skr_stream_job &job)
 {
-    constexpr int U = SKR_STREAM_UNROLL;
     constexpr int64_t tile = (int64_t)SKR_STREAM_THREADS * U * W;
     wait_for_previous();
     let_next_start();
@@ -83,7 +112,10 @@ template <int W, int INPUTS> SKR_DEVICE void stream(const skr_stream_job &job)
     extern "C" __global__ void __launch_bounds__(SKR_STREAM_THREADS)                                                   \
         skr_stream_##width##_##inputs(const __grid_constant__ skr_stream_job job)                                      \
     {                                                                                                                  \
-        stream<width, inputs>(job);                                                                                    \
+        if (job.checksum)                                                                                              \
+            stream<width, inputs, SKR_STREAM_UNROLL>(job);                                                             \
+        else                                                                                                           \
+            stream<width, inputs, 1>(job);                                                                             \
     }
 KERNEL(16, 0)
 KERNEL(16, 1)
@@ -97,7 +129,8 @@ KERNEL(8, 3)
 KERNEL(8, 4)
 
 /* The checksums of the blocks, n_tasks of them. */
-extern "C" __global__ void __launch_bounds__(SKR_STREAM_THREADS) skr_stream_fold(const __grid_constant__ skr_stream_job job)
+extern "C" __global__ void __launch_bounds__(SKR_STREAM_THREADS)
+    skr_stream_fold(const __grid_constant__ skr_stream_job job)
 {
     wait_for_previous();
     let_next_start();
