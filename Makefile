@@ -132,11 +132,9 @@ $(BUILD)/libsaker.a: $(OBJECTS)
 
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 SUITE_OBJECTS := $(SUITES) $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/suite_*.c))
-PEAK_FLAGS_aarch64 := -march=armv8.2-a+fp16+dotprod+bf16+i8mm
-PEAK_FLAGS_x86_64 := $(FLAGS_amx)
 $(BUILD)/obj/cli/%.o: cli/%.c $(STAMP)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) $(if $(findstring peak_,$*),$(PEAK_FLAGS_$(ARCH))) -Itests -DSAKER_COMMIT='"$(COMMIT)"' -DSAKER_COMPILER='"$(notdir $(CC)) $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)"' -c $< -o $@
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -Itests -DSAKER_COMMIT='"$(COMMIT)"' -DSAKER_COMPILER='"$(notdir $(CC)) $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)"' -c $< -o $@
 $(BUILD)/obj/tests/%.o: tests/%.c $(STAMP)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -Itests -c $< -o $@

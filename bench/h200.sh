@@ -131,6 +131,7 @@ step quack 300 peers quack 270
 step peers 420 peers sweep 390
 step peers-cpu 300 peers_cpu
 step python 60 python
-printf '\n==== summary\n%b' "$summary"
+printf '\n==== summary\n%b' "$summary" | tee "$out/summary.log"
+(cd "$out" && tar -czf logs.tar.gz ./*.log && rm -f ./*.log) # few files travel better than many
 ls -l "$out"
 exit "$failed"

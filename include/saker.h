@@ -13,13 +13,15 @@
  *     if (saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .weight = &w, .y = &y)))
  *         fprintf(stderr, "%s\n", saker_context_error(ctx));
  *
- * Order of this file: 1 tensors, 2 status, 3 contexts, 4 calls and workspace, 5 operations, 6 memory and time, 7 the library describes itself.
+ * Order of this file: 1 tensors, 2 status, 3 contexts, 4 calls and workspace, 5 operations, 6 memory and time, 7 the
+ * library describes itself.
  *
  * Threads: a context is used by one thread at a time; different contexts are independent and may run at once.
  * Nothing here aborts, exits, prints (unless SAKER_VERBOSE is set) or changes the floating-point mode.
  *
- * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU instruction
- * set ("scalar", "neon", "avx2", ...); SAKER_THREADS=<n> limits the threads. A value that makes no sense is ignored, with one warning line.
+ * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU
+ * instruction set ("scalar", "neon", "avx2", ...); SAKER_THREADS=<n> limits the threads. A value that makes no sense is
+ * ignored, with one warning line.
  */
 #ifndef SAKER_H
 #define SAKER_H
@@ -43,7 +45,8 @@ extern "C" {
 
 /* ================================================================ 1. Tensors
  *
- * saker_tensor has the memory layout and the numeric codes of DLPack's DLTensor: a DLPack tensor can be passed as it is.
+ * saker_tensor has the memory layout and the numeric codes of DLPack's DLTensor: a DLPack tensor can be passed as it
+ * is.
  * - The address of element 0 is data + byte_offset. No alignment beyond the element's own is assumed.
  * - strides count elements, not bytes; NULL means compact, last dimension fastest. Negative strides are refused.
  * - A tensor with a zero dimension is legal, and its data may be NULL.
@@ -102,12 +105,15 @@ SAKER_API const char *saker_type_name(saker_dtype type);
 
 #ifndef __cplusplus
 #define SAKER_DTYPE(type) ((saker_dtype){(uint8_t)(type), (uint8_t)((type) >> 8), (uint16_t)((type) >> 16)})
-/* A compact tensor on the context's device: SAKER_TENSOR(pointer, SAKER_F32, rows, columns). Lives as long as the enclosing block. */
-#define SAKER_TENSOR(pointer, type, ...)                                                                           \
-    {                                                                                                              \
-        .data = (void *)(pointer), .ndim = (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),          \
-        .dtype = {(uint8_t)(type), (uint8_t)((type) >> 8), (uint16_t)((type) >> 16)},                              \
-        .shape = (int64_t[]) { __VA_ARGS__ }                                                                       \
+/* A compact tensor on the context's device: SAKER_TENSOR(pointer, SAKER_F32, rows, columns). Lives as long as the
+ * enclosing block. */
+#define SAKER_TENSOR(pointer, type, ...)                                                                               \
+    {                                                                                                                  \
+        .data = (void *)(pointer), .ndim = (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),              \
+        .dtype = {(uint8_t)(type), (uint8_t)((type) >> 8), (uint16_t)((type) >> 16)}, .shape = (int64_t[])             \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
     }
 #endif
 
@@ -131,8 +137,8 @@ static inline saker_tensor saker_tensor_of(void *data, saker_type type, int32_t 
 /* ================================================================ 2. Status
  *
  * Every function that can fail returns one of these; the numbers never change. The sentence behind a failure
- * (operation, argument, what was found, what was expected) is saker_context_error(). A call that fails with any code but
- * DEVICE or DEVICE_LOST has not written a byte of its outputs. */
+ * (operation, argument, what was found, what was expected) is saker_context_error(). A call that fails with any code
+ * but DEVICE or DEVICE_LOST has not written a byte of its outputs. */
 
 typedef enum saker_status {
     SAKER_OK = 0,
@@ -156,7 +162,8 @@ SAKER_API const char *saker_status_name(saker_status status);
 
 /* ================================================================ 3. Contexts
  *
- * A context says where and how to run. It is cheap: the worker threads are one pool per process, started by the first call that needs them. */
+ * A context says where and how to run. It is cheap: the worker threads are one pool per process, started by the first
+ * call that needs them. */
 
 typedef struct saker_context saker_context;
 
@@ -173,10 +180,11 @@ typedef struct saker_config {
     int32_t device_type;  /* SAKER_CPU (default) or SAKER_CUDA */
     int32_t device_id;    /* CUDA device number as the driver counts */
     int32_t threads;      /* CPU: at most this many threads, the caller's included; 0: all cores this process may use */
-    int32_t check_level;  /* 0: the default, 1: everything the host can see. 3: also asks the driver what each pointer is */
-    uint64_t flags;       /* saker_flag bits */
-    const char *isa;      /* CPU: highest instruction-set level, by name; NULL: the best this machine has */
-    void *stream;         /* CUDA: CUstream / cudaStream_t; NULL: the legacy default stream */
+    int32_t
+        check_level; /* 0: the default, 1: everything the host can see. 3: also asks the driver what each pointer is */
+    uint64_t flags;  /* saker_flag bits */
+    const char *isa; /* CPU: highest instruction-set level, by name; NULL: the best this machine has */
+    void *stream;    /* CUDA: CUstream / cudaStream_t; NULL: the legacy default stream */
     saker_parallel_for parallel_for; /* CPU: the caller's own threads instead of the pool */
     void *parallel_user;
     int32_t parallel_width; /* how many of its calls can run at once (sizes scratch memory); 0: the allowed cores */
@@ -185,39 +193,44 @@ typedef struct saker_config {
 
 /* config may be NULL. On failure *out is NULL and saker_context_error(NULL) holds the sentence (per thread). */
 SAKER_API saker_status saker_context_create(saker_context **out, const saker_config *config);
-/* NULL is fine. May wait for the device. A CUDA graph that was captured with the context must not be replayed afterwards. */
+/* NULL is fine. May wait for the device. A CUDA graph that was captured with the context must not be replayed
+ * afterwards. */
 SAKER_API void saker_context_destroy(saker_context *ctx);
 
 /* Sentence of the last failure in this context, "" if there was none. ctx NULL: this thread's last failed create. */
 SAKER_API const char *saker_context_error(const saker_context *ctx);
-/* Kernel that the last successful call ran, as "op/level variant"; "" before the first, "op/empty" when there was nothing to do. */
+/* Kernel that the last successful call ran, as "op/level variant"; "" before the first, "op/empty" when there was
+ * nothing to do. */
 SAKER_API const char *saker_context_kernel(saker_context *ctx);
 
 /* The stream for the next calls (CUDA). Work of earlier calls is not waited for. */
 SAKER_API saker_status saker_context_set_stream(saker_context *ctx, void *stream);
-/* Lends scratch memory (on the context's device, 256-byte aligned) that stays the caller's: from then on the context allocates
- * nothing, and a call that needs more fails with SAKER_WORKSPACE. NULL and 0 give it back: the context allocates for itself again. */
+/* Lends scratch memory (on the context's device, 256-byte aligned) that stays the caller's: from then on the context
+ * allocates nothing, and a call that needs more fails with SAKER_WORKSPACE. NULL and 0 give it back: the context
+ * allocates for itself again. */
 SAKER_API saker_status saker_context_set_workspace(saker_context *ctx, void *memory, size_t bytes);
 
-/* Waits for the context's work, then reports and clears what only a kernel could see (SAKER_BAD_INDEX: an index tensor held
- * a value out of range, which was treated as the operation's text says). */
+/* Waits for the context's work, then reports and clears what only a kernel could see (SAKER_BAD_INDEX: an index tensor
+ * held a value out of range, which was treated as the operation's text says). */
 SAKER_API saker_status saker_context_check(saker_context *ctx);
 
 /* ================================================================ 4. Calls and workspace
  *
- * Each operation is one function with one argument struct. struct_size is its first field, so structs can grow at the end. Zero means default.
- * C:    saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .y = &y));
- * C++:  auto a = SAKER_INIT(rms_norm); a.x = &x; a.y = &y; saker_rms_norm(ctx, &a);
+ * Each operation is one function with one argument struct. struct_size is its first field, so structs can grow at the
+ * end. Zero means default. C:    saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .y = &y)); C++:  auto a =
+ * SAKER_INIT(rms_norm); a.x = &x; a.y = &y; saker_rms_norm(ctx, &a);
  *
- * CUDA calls are asynchronous on the context's stream, never synchronise, never read device data on the host, and can be captured in a
- * CUDA graph (lend a workspace for that, or let the context allocate it stream-ordered). CPU calls return when the result is there.
+ * CUDA calls are asynchronous on the context's stream, never synchronise, never read device data on the host, and can
+ * be captured in a CUDA graph (lend a workspace for that, or let the context allocate it stream-ordered). CPU calls
+ * return when the result is there.
  *
- * The same inputs give the same bits: any thread count, any repeat, any stream; a row's bits do not depend on how many rows there are. */
+ * The same inputs give the same bits: any thread count, any repeat, any stream; a row's bits do not depend on how many
+ * rows there are. */
 
 #ifdef __cplusplus
 #define SAKER_INIT(op) ::saker_sized<saker_##op##_args>()
 #else
-#define SAKER_INIT(op) ((saker_##op##_args){.struct_size = sizeof(saker_##op##_args)})
+#define SAKER_INIT(op)      ((saker_##op##_args){.struct_size = sizeof(saker_##op##_args)})
 #define SAKER_ARGS(op, ...) (&(saker_##op##_args){.struct_size = sizeof(saker_##op##_args), __VA_ARGS__})
 #endif
 
@@ -230,11 +243,12 @@ SAKER_API saker_status saker_explain(saker_context *ctx, const char *op, const v
 /* ================================================================ 5. Operations
  *
  * M rows of width N: the last dimension is N with stride 1, all dimensions before it are rows, with any strides.
- * "float" is f32, f16 or bf16; each tensor of a call may have its own float type. Sums are in f32 (f64 for long ones); results are
- * rounded once, to nearest even. Tensors marked ? are optional (NULL). */
+ * "float" is f32, f16 or bf16; each tensor of a call may have its own float type. Sums are in f32 (f64 for long ones);
+ * results are rounded once, to nearest even. Tensors marked ? are optional (NULL). */
 
-/* How quantised outputs are scaled. value = round(y / scale); scale is what multiplies back. fp8 saturates, i8 is clamped to +-127.
- * NaN gives 0 in i8 and NaN in fp8. Dynamic scales are amax / largest (amax over the finite and NaN-free values; 0 gives scale 1). */
+/* How quantised outputs are scaled. value = round(y / scale); scale is what multiplies back. fp8 saturates, i8 is
+ * clamped to +-127. NaN gives 0 in i8 and NaN in fp8. Dynamic scales are amax / largest (amax over the finite and
+ * NaN-free values; 0 gives scale 1). */
 typedef enum saker_quant {
     SAKER_QUANT_NONE = 0,
     SAKER_QUANT_TENSOR = 1, /* y_scale: one given number, read */
@@ -244,12 +258,12 @@ typedef enum saker_quant {
 
 /* rms_norm: y = s * rstd * (weight + weight_offset) + bias, rstd = 1 / sqrt(mean(s*s) + eps), s = x + residual.
  *
- * With residual_out, s is first rounded to its type, stored there, and that rounded value is normalised; backward takes it as x.
- * weight and bias are [N], or [H, N] when x is [..., H, N] (one row per head). Absent: 1 and 0. weight_offset is added in f32.
- * rstd is f32, of x's shape without the last dimension, or [M].
- * The quantised output y_quant (i8, e4m3, e5m2; x's shape) may come beside y (then the rounded y is quantised) or instead of it.
- * y may be x, and residual_out may be residual (the same memory, exactly). No other overlap with outputs is allowed.
- * A row with a NaN or an infinity gives NaN as the formula does; other rows are not touched by it. */
+ * With residual_out, s is first rounded to its type, stored there, and that rounded value is normalised; backward takes
+ * it as x. weight and bias are [N], or [H, N] when x is [..., H, N] (one row per head). Absent: 1 and 0. weight_offset
+ * is added in f32. rstd is f32, of x's shape without the last dimension, or [M]. The quantised output y_quant (i8,
+ * e4m3, e5m2; x's shape) may come beside y (then the rounded y is quantised) or instead of it. y may be x, and
+ * residual_out may be residual (the same memory, exactly). No other overlap with outputs is allowed. A row with a NaN
+ * or an infinity gives NaN as the formula does; other rows are not touched by it. */
 typedef struct saker_rms_norm_args {
     uint64_t struct_size;
     const saker_tensor *x;            /* [..., N] float */
@@ -263,19 +277,21 @@ typedef struct saker_rms_norm_args {
     const saker_tensor *y_scale;      /* ? f32; read or written as quant says */
     float eps;                        /* 0: 1e-6 */
     float weight_offset;              /* added to the weight; 1 for Gemma */
-    int32_t round_before_weight;      /* 1: s * rstd is rounded to x's type before the weight, as Hugging Face's Llama does */
-    int32_t quant;                    /* saker_quant */
+    int32_t
+        round_before_weight; /* 1: s * rstd is rounded to x's type before the weight, as Hugging Face's Llama does */
+    int32_t quant;           /* saker_quant */
 } saker_rms_norm_args;
 SAKER_API saker_status saker_rms_norm(saker_context *ctx, const saker_rms_norm_args *args);
 
 /* rms_norm_backward: the gradients of rms_norm, with h = s * rstd, g = dy * (weight + weight_offset):
  *   dx = rstd * (g - h * mean(g * h)) + dresidual_out        (it is the gradient of x and of residual alike)
- *   dweight = sum over rows of dy * h,  dbias = sum over rows of dy     (f32 sums in a fixed order; per head when [H, N])
+ *   dweight = sum over rows of dy * h,  dbias = sum over rows of dy     (f32 sums in a fixed order; per head when [H,
+ * N])
  *
- * x is what forward normalised: its x, or its residual_out where there was a residual. rstd is what forward saved; without it, it is
- * recomputed with eps. With round_before_weight, h in dweight is rounded to x's type as forward did. Any output may be left out, but not all;
- * dresidual_out needs dx.
- * dx may be dy or dresidual_out (the same memory, exactly). With accumulate, dweight and dbias are added to what the tensors hold. */
+ * x is what forward normalised: its x, or its residual_out where there was a residual. rstd is what forward saved;
+ * without it, it is recomputed with eps. With round_before_weight, h in dweight is rounded to x's type as forward did.
+ * Any output may be left out, but not all; dresidual_out needs dx. dx may be dy or dresidual_out (the same memory,
+ * exactly). With accumulate, dweight and dbias are added to what the tensors hold. */
 typedef struct saker_rms_norm_backward_args {
     uint64_t struct_size;
     const saker_tensor *dy;            /* [..., N] float */
@@ -295,8 +311,8 @@ SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_r
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
- * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only probe needs it).
- * All tensors: compact, the same number of bytes, a multiple of 8, 8-byte aligned, any type. */
+ * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only
+ * probe needs it). All tensors: compact, the same number of bytes, a multiple of 8, 8-byte aligned, any type. */
 typedef struct saker_stream_args {
     uint64_t struct_size;
     const saker_tensor *x0, *x1, *x2, *x3; /* ? */
@@ -307,18 +323,22 @@ SAKER_API saker_status saker_stream(saker_context *ctx, const saker_stream_args 
 
 /* ================================================================ 6. Memory and time
  *
- * Small helpers for programs and tests that would otherwise need the CUDA runtime. Nothing else in the library uses them. */
+ * Small helpers for programs and tests that would otherwise need the CUDA runtime. Nothing else in the library uses
+ * them. */
 
 /* Memory on the context's device, 256-byte aligned (CPU: huge pages where the system gives them). */
 SAKER_API saker_status saker_memory_alloc(saker_context *ctx, size_t bytes, void **memory);
-SAKER_API saker_status saker_memory_free(saker_context *ctx, void *memory); /* waits for the context's work; NULL is fine */
+SAKER_API saker_status saker_memory_free(saker_context *ctx,
+                                         void *memory); /* waits for the context's work; NULL is fine */
 /* Copies between host and the context's device, or within either, in stream order, and waits for it. */
 SAKER_API saker_status saker_memory_copy(saker_context *ctx, void *to, const void *from, size_t bytes);
 /* Waits for the context's work. */
 SAKER_API saker_status saker_context_sync(saker_context *ctx);
-/* Runs the call once to warm up, then n times, and stores each run's microseconds (CUDA: events around the launch; CPU: the clock).
- * flush_bytes > 0: before each run so many bytes of other memory are written, so that no cache holds the tensors. */
-SAKER_API saker_status saker_measure(saker_context *ctx, const char *op, const void *args, int32_t n, size_t flush_bytes, double *microseconds);
+/* Runs the call once to warm up, then n times, and stores each run's microseconds (CUDA: events around the launch; CPU:
+ * the clock). flush_bytes > 0: before each run so many bytes of other memory are written, so that no cache holds the
+ * tensors. */
+SAKER_API saker_status saker_measure(saker_context *ctx, const char *op, const void *args, int32_t n,
+                                     size_t flush_bytes, double *microseconds);
 
 /* ================================================================ 7. The library describes itself
  *
@@ -335,10 +355,10 @@ typedef enum saker_field_kind {
 
 typedef struct saker_field {
     const char *name;
-    const char *doc;       /* one line */
-    int32_t kind;          /* saker_field_kind */
-    int32_t required;      /* tensors: must not be NULL */
-    uint32_t offset;       /* in the argument struct */
+    const char *doc;  /* one line */
+    int32_t kind;     /* saker_field_kind */
+    int32_t required; /* tensors: must not be NULL */
+    uint32_t offset;  /* in the argument struct */
     uint32_t reserved;
     const uint32_t *types; /* tensors: accepted saker_type values, ended by 0 */
     const char *choices;   /* enums: names in order, "none|tensor|row|block" */
@@ -354,8 +374,8 @@ typedef struct saker_op_info {
 } saker_op_info;
 
 SAKER_API int32_t saker_op_count(void);
-SAKER_API const saker_op_info *saker_op_at(int32_t index);       /* NULL outside [0, count) */
-SAKER_API const saker_op_info *saker_op_find(const char *name);  /* NULL if unknown */
+SAKER_API const saker_op_info *saker_op_at(int32_t index);      /* NULL outside [0, count) */
+SAKER_API const saker_op_info *saker_op_find(const char *name); /* NULL if unknown */
 /* The call behind every saker_<op>(): args is that operation's struct. */
 SAKER_API saker_status saker_call(saker_context *ctx, const saker_op_info *op, const void *args);
 
@@ -363,7 +383,8 @@ SAKER_API saker_status saker_call(saker_context *ctx, const saker_op_info *op, c
 SAKER_API const char *saker_version(void);
 SAKER_API const char *saker_build_info(void);
 
-/* CPU instruction-set levels built into this library, lowest first. usable says whether this machine can run it; why_not is "" or the reason. */
+/* CPU instruction-set levels built into this library, lowest first. usable says whether this machine can run it;
+ * why_not is "" or the reason. */
 typedef struct saker_level_info {
     const char *name;
     int32_t usable;
@@ -375,7 +396,8 @@ SAKER_API saker_level_info saker_level_at(int32_t index);
 /* Threads a context with threads = 0 uses: allowed cores, cgroup quota, SAKER_THREADS. */
 SAKER_API int32_t saker_thread_count(void);
 
-/* CUDA devices the driver shows. 0 with a sentence in *why (never NULL afterwards) when there are none. why may be NULL. */
+/* CUDA devices the driver shows. 0 with a sentence in *why (never NULL afterwards) when there are none. why may be
+ * NULL. */
 typedef struct saker_cuda_info {
     char name[128];
     int32_t compute_major, compute_minor;

@@ -7,7 +7,7 @@
 #   test-install    an outside consumer of an installation
 #   test-asan       the same programs under ASan and UBSan         test-tsan   the pool under ThreadSanitizer
 #   test-fuzz       libFuzzer for FUZZ_SECONDS                      test-cross  the other architecture under qemu-user
-#   test-python     the bindings (pytest)
+#   test-python     the bindings (pytest)                          test-examples  the examples
 #   test-cuda       the cases on a GPU (also part of nothing else)
 
 FUZZ_SECONDS ?= 30
@@ -22,7 +22,7 @@ DLPACK := $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/torc
 
 PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_big test_process test_threads \
               test_abi test_alloc test_dlopen fuzz_replay)
-.PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-python test-cuda
+.PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-python test-examples test-cuda
 test-build: $(PROGRAMS)
 
 $(T)/runner: $(addprefix $(O)/,runner.o run_case.o guard.o compare.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
@@ -128,6 +128,14 @@ test-cross:
 # The bindings, with the extension built in place.
 test-python: python
 	@SAKER_TEST_TORCH=$(TORCH) $(PY) -m pytest -q -p no:cacheprovider python/tests
+
+# The examples as a user would run them.
+$(BUILD)/examples/%: examples/%.c $(BUILD)/libsaker.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -Wall -Wextra -Werror -Iinclude $(CFLAGS) -o $@ $^ -pthread -ldl -lm
+test-examples: $(BUILD)/examples/rms_norm $(BUILD)/examples/rms_norm_cuda python
+	$(call run_all,"$(BUILD)/examples/rms_norm" "$(BUILD)/examples/rms_norm_cuda" "PYTHONPATH=python $(PY) examples/numpy_norm.py" \
+	  $(if $(filter 0,$(TORCH)),,"PYTHONPATH=python $(PY) examples/train.py"))
 
 # On a machine with a GPU, no network needed.
 test-cuda: $(T)/runner test-cuda-gpu

@@ -24,7 +24,7 @@ WIDTHS = [int(n) for n in os.environ.get("TUNE_WIDTHS", ",".join(str(2**k) for k
 TYPES = os.environ.get("TUNE_TYPES", "bf16,f32").split(",")
 KINDS = ("plain", "residual", "e4m3", "backward")
 ELEMENTS = 1 << 27
-FEW, REPEATS, KEEP, KEEP_FLAVOURS = 6, 40, 10, 3
+FEW, REPEATS, KEEP, KEEP_FLAVOURS = 6, 40, 10, 2
 SILENCE = 25  # seconds without a word from the worker: the kernel it named last hangs
 OUT = os.environ.get("OUT", "/tmp")
 start = time.time()
@@ -43,7 +43,7 @@ def compile_entries(entries, folder):
     for flavour, flags in rms_norm_shapes.FLAVOURS.items():
         some = {name: text for (f, name), text in texts.items() if f == flavour}
         if some:
-            if not flavour:
+            if not os.path.exists(f"{folder}/copy.cubin"):
                 some |= {"copy": rms_norm_shapes.COPY, "add": gpu.INCLUDES + rms_norm_shapes.ADD}
             info, bad = gpu.compile_all(some, folder, flags)
             errors |= bad
@@ -54,11 +54,16 @@ def compile_entries(entries, folder):
     return [e for e in entries if e["cubin"] not in errors and e["name"] not in spills]
 
 
-def run_worker(entries, folder, reps):
+def case_of(e):
+    return e["kind"], e["type"], e["n"]
+
+
+def run_worker(entries, folder, reps, phase):
     """Results by (kind, type, n), over as many workers as it takes."""
-    results, bad = {}, []
+    results, bad, lost = {}, [], set()
     while True:
-        left = [e for e in entries if (e["kind"], e["type"], e["n"]) not in results and [e["flavour"], e["name"]] not in bad]
+        left = [e for e in entries if case_of(e) not in results and case_of(e) not in lost]
+        left = [e for e in left if [e["flavour"], e["name"]] not in bad]
         if not left:
             return results
         plan = f"{folder}/plan.json"
@@ -69,7 +74,7 @@ def run_worker(entries, folder, reps):
         )
         lines = queue.Queue()
         threading.Thread(target=lambda: [lines.put(x) for x in worker.stdout] + [lines.put("")], daemon=True).start()
-        now, finished, before = None, False, len(results)
+        now, finished = None, False
         while True:
             try:
                 line = lines.get(timeout=SILENCE if now else 90)
@@ -84,6 +89,10 @@ def run_worker(entries, folder, reps):
                 r = json.loads(rest)
                 results[r["kind"], r["type"], r["n"]] = r
                 report(r)
+                with open(f"{OUT}/rms_norm_tune.jsonl", "a") as f:
+                    f.write(json.dumps(dict(r, phase=phase)) + "\n")
+            elif word == "TIME":
+                now = tuple(json.loads(rest))
             elif word == "DONE":
                 finished = True
             else:
@@ -92,12 +101,11 @@ def run_worker(entries, folder, reps):
         worker.wait()
         if finished:
             return results
-        if now is None and len(results) == before:
-            say("the worker gives no results; giving up")
+        if now is None:
+            say("the worker does not start; giving up")
             return results
-        if now is not None:
-            bad.append(now)
-            say(f"BAD {now} ended the worker; going on without it")
+        lost.add(now) if isinstance(now, tuple) else bad.append(now)
+        say(f"BAD {now} ended the worker; going on without it")
 
 
 def report(r, top=3):
@@ -128,8 +136,8 @@ def flavoured(results, entries):
         order = [k.rsplit(" ", 1) for v, k in sorted((v, k) for k, v in r["us"].items() if not k.startswith("copy"))]
         best = list(dict.fromkeys(shape for shape, grid in order))[:KEEP_FLAVOURS]
         for e in entries:
-            if (e["kind"], e["type"], e["n"]) == case and e["shape"] in best:
-                grids = [grid for shape, grid in order if shape == e["shape"]][:2]
+            if case_of(e) == case and e["shape"] in best:
+                grids = [grid.rstrip("0123456789") if "walk" in grid else grid for shape, grid in order if shape == e["shape"]][:2]
                 flavours = [f for f in rms_norm_shapes.FLAVOURS if not (case[0] == "backward" and "n" in f)]
                 out += [dict(e, flavour=f, grids=grids) for f in flavours]
     return out
@@ -139,16 +147,14 @@ def parent(kinds):
     folder = tempfile.mkdtemp()
     entries = [e for kind in kinds for t in TYPES for n in WIDTHS for e in rms_norm_shapes.shapes(kind, t, n)]
     entries = compile_entries(entries, folder)
-    results = run_worker(entries, folder, [FEW, REPEATS])
+    results = run_worker(entries, folder, [FEW, REPEATS], "shapes")
     table(results, "shapes")
-    again = compile_entries(flavoured(results, entries), folder)
+    again = flavoured(results, entries)
+    again = [e for e in again if not e["flavour"]] + compile_entries([e for e in again if e["flavour"]], folder)
     say("the best of these again (n: loads without L1, d: default stores)")
-    final = run_worker(again, folder, [REPEATS])
+    again.sort(key=lambda e: list(results).index(case_of(e)))
+    final = run_worker(again, folder, [REPEATS], "flavours")
     table(final, "shapes and flavours")
-    with open(f"{OUT}/rms_norm_tune.jsonl", "a") as f:
-        for phase, some in (("shapes", results), ("flavours", final)):
-            for r in some.values():
-                f.write(json.dumps(dict(r, phase=phase)) + "\n")
     say("done")
 
 
@@ -214,10 +220,11 @@ class Case:
     def judge(self):
         few, tolerance = self.few, {"bf16": 2**-8, "f32": 2e-6}[self.t]
         if self.kind == "backward":
+            tolerance = max(2 * tolerance, 2e-5)
             error = (self.dweight.double() - self.want_dw).abs()
             bound = self.size_dw * 1e-5 + self.want_dw.abs() * (2**-8 if self.t == "bf16" else 1e-6) + 1e-6
             worst = (error / bound).max().item()
-            return self.wrong(self.y[:few], self.want, 2 * tolerance) or ("" if worst <= 1 else f"dweight {worst:.2f} of the bound")
+            return self.wrong(self.y[:few], self.want, tolerance) or ("" if worst <= 1 else f"dweight {worst:.2f} of the bound")
         text = self.wrong(self.rstd[:few], self.want_rstd, 2e-6)
         if self.kind == "e4m3":
             return text or self.wrong(self.quant[:few].double() * self.scale[:few].double(), self.want, 2**-4 + 2**-16)
@@ -290,8 +297,9 @@ class Runner:
                 print(f"WRONG {t} {n} {e['shape']} {label}: {text}")
                 continue
             for label, grid in grids.items():
-                if "grids" not in e or label in e["grids"]:
+                if "grids" not in e or label in e["grids"] or label.rstrip("0123456789") in e["grids"]:
                     calls[f"{e['shape']}{'' if not e['flavour'] else '_' + e['flavour']} {label}"] = self.call(e, case, k, grid, case.m)
+        print("TIME", json.dumps([kind, t, n]))
         calls |= self.copies(case)
         for i, count in enumerate(reps):
             times = gpu.time_all(torch, calls, count)
@@ -308,9 +316,8 @@ def worker(folder):
     with open(f"{folder}/plan.json") as f:
         plan = json.load(f)
     runner = Runner(torch, folder)
-    cases = list(dict.fromkeys((e["kind"], e["type"], e["n"]) for e in plan["entries"]))
-    for case in cases:
-        runner.run(*case, [e for e in plan["entries"] if (e["kind"], e["type"], e["n"]) == case], plan["reps"])
+    for case in dict.fromkeys(case_of(e) for e in plan["entries"]):
+        runner.run(*case, [e for e in plan["entries"] if case_of(e) == case], plan["reps"])
         torch.cuda.empty_cache()
     print("DONE")
 

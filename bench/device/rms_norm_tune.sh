@@ -1,16 +1,22 @@
 #!/bin/sh
-# rms_norm_tune.sh - all sections of rms_norm_tune.py, each in its own process and under its own limit (a kernel that hangs ends only its section).
+# rms_norm_tune.sh - build, check every case on the GPU, then tune the shapes of rms_norm; each under its own limit. Results under $OUT.
 # SPDX-License-Identifier: Apache-2.0
-cd "$(dirname "$0")" || exit 1
-export OUT="${OUT:-/tmp}"
-run() {
-    limit=$1
-    shift
-    timeout -k 5 "$limit" python3 rms_norm_tune.py "$@" 2>&1 | tee -a "$OUT/tune.log" | tail -n 60
+#
+#   bench/device/rms_norm_tune.sh [build] [check] [tune]
+cd "$(dirname "$0")/../.." || exit 1
+export OUT="${OUT:-/tmp}" PYTHONUNBUFFERED=1
+parts=${*:-build check tune}
+part() { # NAME SECONDS LINES COMMAND...: the last LINES lines are shown, all are kept
+    name=$1 limit=$2 lines=$3
+    shift 3
+    case " $parts " in *" $name "*) ;; *) return 0 ;; esac
+    began=$(date +%s)
+    timeout -k 5 "$limit" "$@" > "$OUT/$name.log" 2>&1
+    code=$?
+    echo "==== $name: exit $code, $(($(date +%s) - began)) s"
+    tail -n "$lines" "$OUT/$name.log"
 }
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader
-run 60 copy
-run 150 plain
-run 150 backward
-run 150 full
-TUNE_WIDTHS=1024,4096,16384,65536 TUNE_TAG=_default_store TUNE_FLAGS='-DSKR_STORE_ONCE="st.global"' run 80 plain
+part build 150 3 make BUILD=build CUDA=1 -j16
+part check 60 12 build/saker check --device cuda --all
+part tune 200 45 python3 bench/device/rms_norm_tune.py

@@ -102,7 +102,10 @@ def test_only_some_gradients(device):
         args = {k: v if k == name else v.detach() for k, v in everything.items()}
         y, s = st.rms_norm(**args)
         (one,) = torch.autograd.grad(y.sum() + s.sum(), t) if s.requires_grad else torch.autograd.grad(y.sum(), t)
-        near(one, full[i])  # a GPU may choose another kernel when fewer outputs are wanted
+        if device == "cpu":
+            assert torch.equal(one, full[i])
+        else:  # fewer outputs may mean another kernel
+            near(one, full[i])
     # Only the sum is used, or only y.
     y, s = st.rms_norm(x, w, b, residual=r)
     dx, dw, dr = torch.autograd.grad(s.sum(), (x, w, r), allow_unused=True)

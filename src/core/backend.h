@@ -14,13 +14,14 @@ typedef struct skr_backend_api {
     const char *(*level)(const void *state, int op_index); /* name for the kernel record: "neonmm", "sm90" */
     saker_status (*set_stream)(skr_call *call, void *state, void *stream);
 
-    /* Scratch the context owns: CPU keeps one grow-only block, CUDA allocates in stream order and frees after the launches. */
+    /* Scratch the context owns: CPU keeps one grow-only block, CUDA allocates in stream order and frees after the
+     * launches. */
     saker_status (*scratch_take)(skr_call *call, void *state, size_t bytes, void **memory);
     void (*scratch_give)(void *state, void *memory);
     /* Executes the steps. The job is complete: head.workspace and head.error_word are set. */
     saker_status (*run)(skr_call *call, void *state, int op_index, const skr_plan *plan, const void *job);
 
-    int32_t *(*error_word)(void *state);                          /* as kernels address it */
+    int32_t *(*error_word)(void *state);                                    /* as kernels address it */
     saker_status (*read_error)(skr_call *call, void *state, int32_t *word); /* waits, reads and clears it */
 
     /* Check level 3: is this pointer memory that the device can use? what says what it is instead. */

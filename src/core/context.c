@@ -8,7 +8,10 @@
 
 #include "log.h"
 
-enum { CONFIG_V1_BYTES = offsetof(saker_config, reserved) + sizeof(int32_t), KNOWN_FLAGS = SAKER_ALLOW_NONDETERMINISTIC };
+enum {
+    CONFIG_V1_BYTES = offsetof(saker_config, reserved) + sizeof(int32_t),
+    KNOWN_FLAGS = SAKER_ALLOW_NONDETERMINISTIC
+};
 
 static _Thread_local char create_error[SKR_ERROR_BYTES];
 
@@ -17,7 +20,8 @@ static saker_status read_config(skr_call *call, const saker_config *given, saker
     *c = (saker_config){.struct_size = sizeof *c};
     if (given) {
         if (given->struct_size < CONFIG_V1_BYTES || given->struct_size > 4096)
-            return skr_fail(call, SAKER_VERSION, "saker_context_create: struct_size of the config is %llu, expected %zu",
+            return skr_fail(call, SAKER_VERSION,
+                            "saker_context_create: struct_size of the config is %llu, expected %zu",
                             (unsigned long long)given->struct_size, sizeof *c);
         for (size_t i = sizeof *c; i < given->struct_size; i++)
             if (((const char *)given)[i])
@@ -108,9 +112,9 @@ static saker_status no_context(const char *function)
     return skr_fail(&call, SAKER_NULL_POINTER, "%s: the context is NULL", function);
 }
 
-#define NEED_CONTEXT()                                                                                             \
-    if (!ctx)                                                                                                      \
-        return no_context(__func__);                                                                               \
+#define NEED_CONTEXT()                                                                                                 \
+    if (!ctx)                                                                                                          \
+        return no_context(__func__);                                                                                   \
     skr_call call = skr_call_in(ctx, NULL)
 
 saker_status saker_context_set_stream(saker_context *ctx, void *stream)

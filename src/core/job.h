@@ -31,8 +31,8 @@ typedef struct skr_job_head {
     int32_t *error_word; /* kernels store a saker_status here for what only they can see */
 } skr_job_head;
 
-/* The rows that all row tensors of a job share: M rows, indexed by up to SKR_ROW_DIMS merged leading dimensions, outermost first.
- * n_dims is 1 in the common case; a row's offset is then row * stride[0]. */
+/* The rows that all row tensors of a job share: M rows, indexed by up to SKR_ROW_DIMS merged leading dimensions,
+ * outermost first. n_dims is 1 in the common case; a row's offset is then row * stride[0]. */
 typedef struct skr_row_space {
     int64_t m;
     int32_t n_dims;
@@ -40,7 +40,8 @@ typedef struct skr_row_space {
     int64_t dims[SKR_ROW_DIMS];
 } skr_row_space;
 
-/* One row tensor: element offset of row (i0, i1, ...) is the sum of i_k * stride[k]; within a row elements are col_stride apart (1, or free for scales). */
+/* One row tensor: element offset of row (i0, i1, ...) is the sum of i_k * stride[k]; within a row elements are
+ * col_stride apart (1, or free for scales). */
 typedef struct skr_rows {
     void *data; /* NULL: absent */
     int64_t stride[SKR_ROW_DIMS];

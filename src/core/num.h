@@ -1,8 +1,8 @@
 /* num.h - scalar conversions between f32 and the narrow float types. Freestanding: kernels include it.
  * SPDX-License-Identifier: Apache-2.0
  *
- * To a narrower type: round to nearest even, subnormals kept, NaN stays NaN. f16 and bf16 overflow to infinity; the fp8 types saturate
- * (infinity becomes the largest value; only NaN is NaN). Widening is exact. */
+ * To a narrower type: round to nearest even, subnormals kept, NaN stays NaN. f16 and bf16 overflow to infinity; the fp8
+ * types saturate (infinity becomes the largest value; only NaN is NaN). Widening is exact. */
 #ifndef SKR_NUM_H
 #define SKR_NUM_H
 
@@ -39,8 +39,8 @@ static inline uint16_t skr_bf16_of_f32(float x)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* A small float with `man` mantissa bits and exponent bias `bias`, as bits without sign; x >= 0 and finite. Both cases let the FPU's own
- * rounding do the work: adding a power of two makes its last place the target's. */
+/* A small float with `man` mantissa bits and exponent bias `bias`, as bits without sign; x >= 0 and finite. Both cases
+ * let the FPU's own rounding do the work: adding a power of two makes its last place the target's. */
 static inline uint32_t skr_small_float(float x, int man, int bias)
 {
     uint32_t u = skr_bits(x);

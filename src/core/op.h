@@ -2,10 +2,10 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * The one path of every call (run.c): fields -> check -> plan -> workspace -> run -> record.
- *   fields  run.c walks the op's field table: NULLs, types, shapes, strides, devices, alignment, enums. The same for every op.
- *   check   the op turns views and options into its job and decides every error that is its own.
- *   plan    a pure function of job and target: kernel, tasks or grid, workspace bytes. No device needed, unit-tested.
- *   run     the backend executes the plan's steps. Kernels never validate, allocate or fail. */
+ *   fields  run.c walks the op's field table: NULLs, types, shapes, strides, devices, alignment, enums. The same for
+ * every op. check   the op turns views and options into its job and decides every error that is its own. plan    a pure
+ * function of job and target: kernel, tasks or grid, workspace bytes. No device needed, unit-tested. run     the
+ * backend executes the plan's steps. Kernels never validate, allocate or fail. */
 #ifndef SKR_OP_H
 #define SKR_OP_H
 
@@ -26,9 +26,11 @@ typedef struct skr_call {
 enum { SKR_ERROR_BYTES = 512 };
 
 /* Writes "op: sentence" and returns the status. */
-__attribute__((format(printf, 3, 4))) saker_status skr_fail(skr_call *call, saker_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) saker_status skr_fail(skr_call *call, saker_status status, const char *format,
+                                                            ...);
 
-/* A tensor argument after the field checks: resolved pointer, explicit strides. data is NULL when the argument is absent or empty. */
+/* A tensor argument after the field checks: resolved pointer, explicit strides. data is NULL when the argument is
+ * absent or empty. */
 typedef struct skr_view {
     const char *name;
     bool present;
@@ -50,7 +52,8 @@ const char *skr_shape_text(const skr_view *v, char *text);
 saker_status skr_same_shape(skr_call *call, const skr_view *v, const skr_view *ref);
 /* v's last dimension has stride 1 (or at most one element). */
 saker_status skr_last_contiguous(skr_call *call, const skr_view *v);
-/* A parameter [n] or [heads, n] for x of shape [..., heads, n]; *heads is set on the first one (0 before), and must agree afterwards. */
+/* A parameter [n] or [heads, n] for x of shape [..., heads, n]; *heads is set on the first one (0 before), and must
+ * agree afterwards. */
 saker_status skr_param_of(skr_call *call, const skr_view *v, const skr_view *x, int64_t *heads, skr_param *out);
 
 /* Collects the row tensors of a job, then merges their leading dimensions together. */
@@ -72,11 +75,13 @@ saker_status skr_rows_add_stat(skr_call *call, skr_row_builder *b, const skr_vie
 saker_status skr_rows_add_block(skr_call *call, skr_row_builder *b, const skr_view *v, int64_t cols, skr_rows *out);
 saker_status skr_rows_merge(skr_call *call, skr_row_builder *b, skr_row_space *space);
 
-/* No two elements of an output share memory, and outputs overlap no other tensor, except pairs the op allows as exact aliases. */
+/* No two elements of an output share memory, and outputs overlap no other tensor, except pairs the op allows as exact
+ * aliases. */
 typedef struct skr_alias_pair {
     int8_t a, b; /* field indices */
 } skr_alias_pair;
-saker_status skr_check_alias(skr_call *call, const skr_view *views, int n, const skr_alias_pair *allowed, int n_allowed);
+saker_status skr_check_alias(skr_call *call, const skr_view *views, int n, const skr_alias_pair *allowed,
+                             int n_allowed);
 
 /* ---------------------------------------------------------------- where it will run */
 
@@ -86,9 +91,9 @@ typedef struct skr_target {
     skr_backend backend;
     uint64_t flags; /* saker_flag */
     /* CPU */
-    int32_t width;     /* most tasks that run at once: sizes per-worker scratch, never changes results */
+    int32_t width; /* most tasks that run at once: sizes per-worker scratch, never changes results */
     /* CUDA */
-    int32_t sm;        /* 90 for compute capability 9.0 */
+    int32_t sm; /* 90 for compute capability 9.0 */
     int32_t n_sms;
     int32_t shared_bytes; /* per block, opted in */
 } skr_target;
@@ -97,14 +102,14 @@ typedef struct skr_target {
 
 struct skr_cuda_kernel; /* cuda/launch.h */
 
-/* CPU: the op's kernel is called as kernel(job, step index, task, worker) for task in [0, n_tasks), worker in [0, width).
- * CUDA: one launch; the job is the kernel's only parameter, by value. */
+/* CPU: the op's kernel is called as kernel(job, step index, task, worker) for task in [0, n_tasks), worker in [0,
+ * width). CUDA: one launch; the job is the kernel's only parameter, by value. */
 typedef struct skr_step {
     int64_t n_tasks;
     struct skr_cuda_kernel *kernel;
     uint32_t grid, block, cluster, shared_bytes;
     uint32_t index; /* CPU: step number given to the kernel */
-    bool overlap;   /* CUDA: programmatic dependent launch; the kernel waits before it touches memory that others write */
+    bool overlap; /* CUDA: programmatic dependent launch; the kernel waits before it touches memory that others write */
 } skr_step;
 
 enum { SKR_MAX_STEPS = 4, SKR_WHY_BYTES = 1024 };
@@ -132,9 +137,11 @@ typedef struct skr_op {
     saker_op_info info;
     uint32_t v1_size;  /* size of the argument struct in its first version */
     uint32_t job_size; /* at most SKR_JOB_BYTES */
-    /* views[i] belongs to fields[i]; args is complete (grown with zeros when the caller's struct is older). Returns OK with *empty set when there is nothing to compute. */
+    /* views[i] belongs to fields[i]; args is complete (grown with zeros when the caller's struct is older). Returns OK
+     * with *empty set when there is nothing to compute. */
     saker_status (*check)(skr_call *call, const skr_view *views, const void *args, void *job, bool *empty);
-    /* Pure. May write the plan fields at the end of the job. SAKER_OK, or SAKER_UNSUPPORTED through skr_fail when no kernel takes the job. */
+    /* Pure. May write the plan fields at the end of the job. SAKER_OK, or SAKER_UNSUPPORTED through skr_fail when no
+     * kernel takes the job. */
     saker_status (*plan)(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
 } skr_op;
 
@@ -151,17 +158,20 @@ enum {
 extern const skr_op *const skr_ops[SKR_N_OPS];
 
 /* Field-table rows: SKR_IN(rms_norm, x, required, skr_floats, "doc"). */
-#define SKR_FIELD(op, field, ...) {.name = #field, .offset = offsetof(saker_##op##_args, field), __VA_ARGS__}
-#define SKR_IN(op, field, need, kinds, text)                                                                       \
+#define SKR_FIELD(op, field, ...)                                                                                      \
+    {                                                                                                                  \
+        .name = #field, .offset = offsetof(saker_##op##_args, field), __VA_ARGS__                                      \
+    }
+#define SKR_IN(op, field, need, kinds, text)                                                                           \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_IN, .required = need, .types = kinds, .doc = text)
-#define SKR_OUT(op, field, need, kinds, text)                                                                      \
+#define SKR_OUT(op, field, need, kinds, text)                                                                          \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_OUT, .required = need, .types = kinds, .doc = text)
-#define SKR_INOUT(op, field, need, kinds, text)                                                                    \
+#define SKR_INOUT(op, field, need, kinds, text)                                                                        \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_INOUT, .required = need, .types = kinds, .doc = text)
-#define SKR_OPTION_F32(op, field, value, text)                                                                     \
+#define SKR_OPTION_F32(op, field, value, text)                                                                         \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_F32, .default_value = value, .doc = text)
 #define SKR_OPTION_BOOL(op, field, text) SKR_FIELD(op, field, .kind = SAKER_FIELD_BOOL, .doc = text)
-#define SKR_OPTION_ENUM(op, field, names, text)                                                                    \
+#define SKR_OPTION_ENUM(op, field, names, text)                                                                        \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_ENUM, .choices = names, .doc = text)
 
 extern const uint32_t skr_floats[]; /* f32 f16 bf16 */
@@ -170,11 +180,11 @@ extern const uint32_t skr_i64_only[];
 extern const uint32_t skr_quant_types[]; /* i8 e4m3 e5m2 */
 extern const uint32_t skr_any_type[];
 
-#define SKR_TRY(expression)                                                                                        \
-    do {                                                                                                           \
-        saker_status skr_try_ = (expression);                                                                      \
-        if (skr_try_)                                                                                              \
-            return skr_try_;                                                                                       \
+#define SKR_TRY(expression)                                                                                            \
+    do {                                                                                                               \
+        saker_status skr_try_ = (expression);                                                                          \
+        if (skr_try_)                                                                                                  \
+            return skr_try_;                                                                                           \
     } while (0)
 
 #endif

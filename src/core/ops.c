@@ -29,7 +29,7 @@ const saker_op_info *saker_op_find(const char *name)
 }
 
 #define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+#define TEXT(x)  TEXT_(x)
 
 const char *saker_version(void)
 {
@@ -39,11 +39,12 @@ const char *saker_version(void)
 /* SKR_BUILD_INFO comes from the Makefile: architecture, levels, CUDA images. */
 const char *saker_build_info(void)
 {
-    return "saker " TEXT(SAKER_VERSION_MAJOR) "." TEXT(SAKER_VERSION_MINOR) "." TEXT(SAKER_VERSION_PATCH) ", "
+    return "saker " TEXT(SAKER_VERSION_MAJOR) "." TEXT(SAKER_VERSION_MINOR) "." TEXT(
+        SAKER_VERSION_PATCH) ", "
 #if defined(__clang__)
-        "clang " __clang_version__ ", "
+                             "clang " __clang_version__ ", "
 #else
-        "gcc " __VERSION__ ", "
+                             "gcc " __VERSION__ ", "
 #endif
         SKR_BUILD_INFO;
 }

@@ -186,10 +186,10 @@ static saker_status call_op(saker_context *ctx, int op_index, const void *args)
 }
 
 /* The public functions, one per line of ops.def. */
-#define SKR_OP(name)                                                                                               \
-    saker_status saker_##name(saker_context *ctx, const saker_##name##_args *args)                                 \
-    {                                                                                                              \
-        return call_op(ctx, SKR_OP_##name, args);                                                                  \
+#define SKR_OP(name)                                                                                                   \
+    saker_status saker_##name(saker_context *ctx, const saker_##name##_args *args)                                     \
+    {                                                                                                                  \
+        return call_op(ctx, SKR_OP_##name, args);                                                                      \
     }
 #include "ops.def"
 #undef SKR_OP
@@ -221,8 +221,7 @@ static saker_status find(saker_context *ctx, const char *function, const char *n
         return skr_fail(call, SAKER_NULL_POINTER, "%s: the context is NULL", function);
     const saker_op_info *info = name ? saker_op_find(name) : NULL;
     if (!info)
-        return skr_fail(call, SAKER_INVALID_ARG, "%s: there is no operation named %s", function,
-                        name ? name : "NULL");
+        return skr_fail(call, SAKER_INVALID_ARG, "%s: there is no operation named %s", function, name ? name : "NULL");
     call->op = skr_ops[index_of(info)];
     return SAKER_OK;
 }

@@ -136,8 +136,8 @@ static saker_status resolve_dims(skr_call *call, const saker_field *field, const
     return SAKER_OK;
 }
 
-/* Writing through a view in which two indices meet would race: an output's strides must keep elements apart. Sorted by stride, each
- * must pass the reach of the smaller ones. */
+/* Writing through a view in which two indices meet would race: an output's strides must keep elements apart. Sorted by
+ * stride, each must pass the reach of the smaller ones. */
 static saker_status check_output(skr_call *call, const skr_view *v)
 {
     int order[SAKER_MAX_DIMS], n = 0;
@@ -239,9 +239,8 @@ saker_status skr_param_of(skr_call *call, const skr_view *v, const skr_view *x, 
     if (*heads == 0)
         *heads = rows;
     else if (*heads != rows)
-        return skr_fail(call, SAKER_INVALID_ARG,
-                        "%s has shape %s: the parameters must all be [N] or all be [H, N]", v->name,
-                        skr_shape_text(v, text));
+        return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s: the parameters must all be [N] or all be [H, N]",
+                        v->name, skr_shape_text(v, text));
     SKR_TRY(skr_last_contiguous(call, v));
     out->data = v->data;
     out->stride = per_head ? v->stride[0] : 0;
@@ -294,7 +293,8 @@ saker_status skr_rows_add(skr_call *call, skr_row_builder *b, const skr_view *v,
     return SAKER_OK;
 }
 
-/* Strides over x's leading dimensions for a tensor whose rows are given as [M] or as those dimensions; extra is what may follow. */
+/* Strides over x's leading dimensions for a tensor whose rows are given as [M] or as those dimensions; extra is what
+ * may follow. */
 static bool lead_strides(const skr_row_builder *b, const skr_view *v, int extra, int64_t *lead)
 {
     int dims = n_lead(b);
@@ -398,8 +398,8 @@ static bool same_layout(const skr_view *a, const skr_view *b)
     return true;
 }
 
-/* Two windows of the same rows (q and k inside one qkv tensor) interleave without touching: all strides but the last agree, and the
- * distance modulo the smallest of them keeps the two last-dimension runs apart. */
+/* Two windows of the same rows (q and k inside one qkv tensor) interleave without touching: all strides but the last
+ * agree, and the distance modulo the smallest of them keeps the two last-dimension runs apart. */
 static bool interleaved(const skr_view *a, const skr_view *b)
 {
     if (a->ndim != b->ndim || a->ndim < 2 || types[a->type].bits != types[b->type].bits)

@@ -1,10 +1,11 @@
 /* threads.c - see threads.h.
  * SPDX-License-Identifier: Apache-2.0
  *
- * How a job is published. `gate` counts the workers inside the job; its CLOSED bit says that there is none to enter. The caller fills
- * the job while the gate is closed and nobody is inside, opens it, bumps `generation` and wakes sleepers. A worker enters by adding 1 to
- * the gate and reads the job only if it was open. When the tasks have run out the caller closes the gate and waits for the count to fall to 0:
- * it never waits for a worker that did not wake up in time. */
+ * How a job is published. `gate` counts the workers inside the job; its CLOSED bit says that there is none to enter.
+ * The caller fills the job while the gate is closed and nobody is inside, opens it, bumps `generation` and wakes
+ * sleepers. A worker enters by adding 1 to the gate and reads the job only if it was open. When the tasks have run out
+ * the caller closes the gate and waits for the count to fall to 0: it never waits for a worker that did not wake up in
+ * time. */
 #define _GNU_SOURCE
 #include "threads.h"
 
@@ -24,7 +25,8 @@
 
 enum { MAX_WORKERS = 511, CLOSED = 1 << 30 };
 
-/* About 100 us of spinning before a worker sleeps: ISB takes 13 ns on a Neoverse V1 (YIELD is a no-op there), PAUSE about 40. */
+/* About 100 us of spinning before a worker sleeps: ISB takes 13 ns on a Neoverse V1 (YIELD is a no-op there), PAUSE
+ * about 40. */
 #if defined(__aarch64__)
 enum { SPINS = 8000 };
 static void relax(void)

@@ -9,154 +9,247 @@
 
 typedef skr_rms_norm_backward_job job_t;
 
+/* Elements that the main loops take at once: two pairs of vectors of each tensor. As in forward: loads first, then each operation for all of
+ * them, then the stores. STAGED: elements of a chunk that passes through the buffers. */
+enum { K = 2, BLOCK = 2 * K * SKR_LANES, STAGED = 1024 };
+
 /* ---------------------------------------------------------------- first sweep, one chunk */
 
 typedef struct sums {
     double dot, square;
 } sums;
 
-SKR_FN float finish(vf2 *a)
+SKR_FN float total(const vf2 *a)
 {
-    vf lo = v_add(v_add(a[0].lo, a[1].lo), v_add(a[2].lo, a[3].lo));
-    vf hi = v_add(v_add(a[0].hi, a[1].hi), v_add(a[2].hi, a[3].hi));
-    return v_sum(v_add(lo, hi));
+    vf2 sum = v2_add(a[0], a[1]);
+    return v_sum(v_add(sum.lo, sum.hi));
 }
 
-SKR_FN void first_body(int t, int with_dot, int with_square, const void *dy, const void *x, const float *w, int64_t n, sums *out)
+SKR_FN void dot_block(int t, const void *dy, const void *x, const vf2 *w, int64_t i, vf2 *a)
 {
-    vf2 zero = {v_set1(0.0f), v_set1(0.0f)}, d[4] = {zero, zero, zero, zero}, q[4] = {zero, zero, zero, zero};
+    vf2 g[K];
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        g[k] = v2_mul(v_load2(t, dy, i + 2 * k * SKR_LANES), w[k]);
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        a[k] = v2_fma(g[k], v_load2(t, x, i + 2 * k * SKR_LANES), a[k]);
+}
+
+/* What is left after the whole blocks; every way to sum a row ends with this. */
+SKR_FN void dot_tail(int t, const void *dy, const void *x, const float *w, int64_t i, int64_t n, vf2 *a)
+{
+    for (; i < n; i += 2 * SKR_LANES) {
+        int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
+        vf2 g = v2_mul(v_load2_n(t, dy, i, m), v_load2_n(SKR_F32, w, i, m));
+        a[0] = v2_fma(g, v_load2_n(t, x, i, m), a[0]);
+    }
+}
+
+SKR_FN void load_weight(const float *w, int64_t i, vf2 *to)
+{
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        to[k] = v_load2(SKR_F32, w, i + 2 * k * SKR_LANES);
+}
+
+SKR_FN float dot_body(int t, const void *dy, const void *x, const float *w, int64_t n)
+{
+    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f)}, weight[K];
     int64_t i = 0;
-#define STEP(k, load, ...)                                                                                             \
-    do {                                                                                                               \
-        vf2 xx = load(t, x, __VA_ARGS__);                                                                              \
-        if (with_dot) {                                                                                                \
-            vf2 g = load(t, dy, __VA_ARGS__), ww = load(SKR_F32, w, __VA_ARGS__);                                      \
-            d[k].lo = v_fma(v_mul(g.lo, ww.lo), xx.lo, d[k].lo);                                                       \
-            d[k].hi = v_fma(v_mul(g.hi, ww.hi), xx.hi, d[k].hi);                                                       \
-        }                                                                                                              \
-        if (with_square) {                                                                                             \
-            q[k].lo = v_fma(xx.lo, xx.lo, q[k].lo);                                                                    \
-            q[k].hi = v_fma(xx.hi, xx.hi, q[k].hi);                                                                    \
-        }                                                                                                              \
-    } while (0)
-    for (; i + 8 * SKR_LANES <= n; i += 8 * SKR_LANES)
-        SKR_UNROLL
-        for (int k = 0; k < 4; k++)
-            STEP(k, v_load2, i + 2 * k * SKR_LANES);
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        STEP(0, v_load2, i);
-    if (i < n)
-        STEP(1, v_load2_n, i, (int)(n - i));
-#undef STEP
-    if (with_dot)
-        out->dot += (double)finish(d);
-    if (with_square)
-        out->square += (double)finish(q);
+    for (; i + BLOCK <= n; i += BLOCK) {
+        load_weight(w, i, weight);
+        dot_block(t, dy, x, weight, i, a);
+    }
+    dot_tail(t, dy, x, w, i, n, a);
+    return total(a);
 }
 
-typedef void (*first_fn)(const void *dy, const void *x, const float *w, int64_t n, sums *out);
+SKR_FN float square_body(int t, const void *x, int64_t n)
+{
+    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f)};
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK)
+        SKR_UNROLL
+        for (int k = 0; k < K; k++)
+            v_sumsq2(t, x, i + 2 * k * SKR_LANES, &a[k]);
+    for (; i < n; i += 2 * SKR_LANES) {
+        vf2 v = v_load2_n(t, x, i, n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES);
+        a[0] = v2_fma(v, v, a[0]);
+    }
+    return total(a);
+}
+
+typedef float (*dot_fn)(const void *dy, const void *x, const float *w, int64_t n);
+typedef float (*square_fn)(const void *x, int64_t n);
 #define FIRST(t)                                                                                                       \
-    static void dot_##t(const void *dy, const void *x, const float *w, int64_t n, sums *out)                           \
+    static float dot_##t(const void *dy, const void *x, const float *w, int64_t n)                                     \
     {                                                                                                                  \
-        first_body(SKR_##t, 1, 0, dy, x, w, n, out);                                                                   \
+        return dot_body(SKR_##t, dy, x, w, n);                                                                         \
     }                                                                                                                  \
-    static void square_##t(const void *dy, const void *x, const float *w, int64_t n, sums *out)                        \
+    static float square_##t(const void *x, int64_t n)                                                                  \
     {                                                                                                                  \
-        first_body(SKR_##t, 0, 1, dy, x, w, n, out);                                                                   \
-    }                                                                                                                  \
-    static void both_##t(const void *dy, const void *x, const float *w, int64_t n, sums *out)                          \
-    {                                                                                                                  \
-        first_body(SKR_##t, 1, 1, dy, x, w, n, out);                                                                   \
+        return square_body(SKR_##t, x, n);                                                                             \
     }
 FIRST(F32)
 FIRST(F16)
 FIRST(BF16)
-static const first_fn firsts[3][4] = {{NULL, dot_F32, square_F32, both_F32},
-                                      {NULL, dot_F16, square_F16, both_F16},
-                                      {NULL, dot_BF16, square_BF16, both_BF16}};
+static const dot_fn dots[3] = {dot_F32, dot_F16, dot_BF16};
+static const square_fn squares[3] = {square_F32, square_F16, square_BF16};
 
 /* ---------------------------------------------------------------- second sweep, one chunk */
 
 enum { WANT_DX = 1, WANT_DW = 2, WANT_DB = 4, HAVE_DRES = 8, N_WANTS = 16 };
 
+/* dy, x, dres, dx have one type. next_*: the row after, whose dot product is formed on the way; ahead_*: what to prefetch. */
 typedef struct grad {
-    const void *dy, *x;
-    const float *w, *dres; /* dres as f32 */
+    const void *dy, *x, *dres;
+    const float *w;
     void *dx;
     float *dw, *db;
     float rstd, k;
+    const void *next_dy, *next_x;
+    const char *ahead_dy, *ahead_x;
 } grad;
 
-SKR_FN void second_body(int t, int round, int want, const grad *a, int64_t n)
+SKR_FN vf2 dx_of(int want, vf2 dy, vf2 x, vf2 w, vf2 dres, vf rstd, vf k)
 {
-    vf rstd = v_set1(a->rstd), k = v_set1(a->k);
-    int64_t i = 0;
-#define ONE(part, at)                                                                                                  \
-    do {                                                                                                               \
-        if (want & WANT_DX) {                                                                                          \
-            vf g = v_fnma(x.part, k, v_mul(dy.part, w.part));                                                          \
-            dx.part = want & HAVE_DRES ? v_fma(g, rstd, dres.part) : v_mul(g, rstd);                                   \
-        }                                                                                                              \
-        if (want & WANT_DW)                                                                                            \
-            dw.part = v_fma(dy.part, v_round_to(round, v_mul(x.part, rstd)), dw.part);                                 \
-        if (want & WANT_DB)                                                                                            \
-            db.part = v_add(db.part, dy.part);                                                                         \
-    } while (0)
-#define STEP(load, store, ...)                                                                                         \
-    do {                                                                                                               \
-        vf2 zero = {v_set1(0.0f), v_set1(0.0f)}, dx = zero;                                                            \
-        vf2 dy = load(t, a->dy, i __VA_ARGS__);                                                                        \
-        vf2 x = want & (WANT_DX | WANT_DW) ? load(t, a->x, i __VA_ARGS__) : zero;                                      \
-        vf2 w = want & WANT_DX ? load(SKR_F32, a->w, i __VA_ARGS__) : zero;                                            \
-        vf2 dres = want & HAVE_DRES ? load(SKR_F32, a->dres, i __VA_ARGS__) : zero;                                    \
-        vf2 dw = want & WANT_DW ? load(SKR_F32, a->dw, i __VA_ARGS__) : zero;                                          \
-        vf2 db = want & WANT_DB ? load(SKR_F32, a->db, i __VA_ARGS__) : zero;                                          \
-        ONE(lo, i);                                                                                                    \
-        ONE(hi, i + SKR_LANES);                                                                                        \
-        if (want & WANT_DX)                                                                                            \
-            store(t, a->dx, i, dx __VA_ARGS__);                                                                        \
-        if (want & WANT_DW)                                                                                            \
-            store(SKR_F32, a->dw, i, dw __VA_ARGS__);                                                                  \
-        if (want & WANT_DB)                                                                                            \
-            store(SKR_F32, a->db, i, db __VA_ARGS__);                                                                  \
-    } while (0)
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        STEP(v_load2, v_store2, );
-    if (i < n)
-        STEP(v_load2_n, v_store2_n, , (int)(n - i));
-#undef STEP
-#undef ONE
+    vf2 g = v2_mul(dy, w);
+    g.lo = v_fnma(x.lo, k, g.lo);
+    g.hi = v_fnma(x.hi, k, g.hi);
+    return want & HAVE_DRES ? v2_fma(g, (vf2){rstd, rstd}, dres) : v2_scale(g, rstd);
 }
 
-typedef void (*second_fn)(const grad *a, int64_t n);
+SKR_FN void grad_block(int t, int round, int want, const grad *a, const vf2 *w, vf rstd, vf k1, int64_t at)
+{
+    vf2 dy[K], x[K], dw[K], db[K], dx[K], dres[K];
+#define EACH_PAIR(statement)                                                                                           \
+    SKR_UNROLL                                                                                                         \
+    for (int k = 0; k < K; k++) {                                                                                      \
+        const int64_t i = at + 2 * k * SKR_LANES;                                                                      \
+        (void)i;                                                                                                       \
+        statement;                                                                                                     \
+    }
+    EACH_PAIR(dy[k] = v_load2(t, a->dy, i))
+    EACH_PAIR(x[k] = want & (WANT_DX | WANT_DW) ? v_load2(t, a->x, i) : v2_set1(0.0f))
+    EACH_PAIR(dres[k] = want & HAVE_DRES ? v_load2(t, a->dres, i) : v2_set1(0.0f))
+    if (want & WANT_DX)
+        EACH_PAIR(dx[k] = dx_of(want, dy[k], x[k], w[k], dres[k], rstd, k1))
+    if (want & WANT_DW) {
+        EACH_PAIR(x[k] = v2_round_to(round, v2_scale(x[k], rstd)))
+        EACH_PAIR(dw[k] = v2_fma(dy[k], x[k], v_load2(SKR_F32, a->dw, i)))
+    }
+    if (want & WANT_DB)
+        EACH_PAIR(db[k] = v2_add(dy[k], v_load2(SKR_F32, a->db, i)))
+    if (want & WANT_DW)
+        EACH_PAIR(v_store2(SKR_F32, a->dw, i, dw[k]))
+    if (want & WANT_DB)
+        EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
+    if (want & WANT_DX)
+        EACH_PAIR(v_store2(t, a->dx, i, dx[k]))
+#undef EACH_PAIR
+}
+
+SKR_FN void grad_tail(int t, int round, int want, const grad *a, vf rstd, vf k1, int64_t i, int64_t n)
+{
+    for (; i < n; i += 2 * SKR_LANES) {
+        int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
+        vf2 dy = v_load2_n(t, a->dy, i, m), x = dy;
+        if (want & (WANT_DX | WANT_DW))
+            x = v_load2_n(t, a->x, i, m);
+        if (want & WANT_DX) {
+            vf2 dres = want & HAVE_DRES ? v_load2_n(t, a->dres, i, m) : v2_set1(0.0f);
+            v_store2_n(t, a->dx, i, dx_of(want, dy, x, v_load2_n(SKR_F32, a->w, i, m), dres, rstd, k1), m);
+        }
+        if (want & WANT_DW) {
+            vf2 h = v2_round_to(round, v2_scale(x, rstd));
+            v_store2_n(SKR_F32, a->dw, i, v2_fma(dy, h, v_load2_n(SKR_F32, a->dw, i, m)), m);
+        }
+        if (want & WANT_DB)
+            v_store2_n(SKR_F32, a->db, i, v2_add(dy, v_load2_n(SKR_F32, a->db, i, m)), m);
+    }
+}
+
+SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
+{
+    grad a = *given;
+    vf rstd = v_set1(a.rstd), k = v_set1(a.k);
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        vf2 weight[K];
+        if (want & WANT_DX)
+            load_weight(a.w, i, weight);
+        grad_block(t, round, want, &a, weight, rstd, k, i);
+    }
+    grad_tail(t, round, want, &a, rstd, k, i, n);
+}
+
+/* The same, with the dot product of the next row formed block by block in between: memory is read while gradients are computed. */
+SKR_FN float both_body(int t, int want, const grad *given, int64_t n)
+{
+    const int bytes = t == SKR_F32 ? 4 : 2;
+    grad a = *given;
+    vf rstd = v_set1(a.rstd), k = v_set1(a.k);
+    vf2 sum[K] = {v2_set1(0.0f), v2_set1(0.0f)};
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        vf2 weight[K];
+        prefetch_block(a.ahead_dy + i * bytes, BLOCK * bytes);
+        prefetch_block(a.ahead_x + i * bytes, BLOCK * bytes);
+        load_weight(a.w, i, weight);
+        dot_block(t, a.next_dy, a.next_x, weight, i, sum);
+        grad_block(t, SKR_F32, want, &a, weight, rstd, k, i);
+    }
+    dot_tail(t, a.next_dy, a.next_x, a.w, i, n, sum);
+    grad_tail(t, SKR_F32, want, &a, rstd, k, i, n);
+    return total(sum);
+}
+
+typedef void (*grad_fn)(const grad *a, int64_t n);
+typedef float (*both_fn)(const grad *a, int64_t n);
 
 /* All combinations of what is wanted, for one element type and one type that h is rounded to (F32: not at all). */
-#define SECOND(t, rd, want)                                                                                            \
+#define GRAD(t, rd, want)                                                                                              \
     static void grad_##t##_##rd##_##want(const grad *a, int64_t n)                                                     \
     {                                                                                                                  \
-        second_body(SKR_##t, SKR_##rd, want, a, n);                                                                    \
+        grad_body(SKR_##t, SKR_##rd, want, a, n);                                                                      \
     }
 #define EACH_WANT(F, t, rd)                                                                                            \
     F(t, rd, 1) F(t, rd, 2) F(t, rd, 3) F(t, rd, 4) F(t, rd, 5) F(t, rd, 6) F(t, rd, 7) F(t, rd, 9) F(t, rd, 11)       \
         F(t, rd, 13) F(t, rd, 15)
-#define ROW(t, rd, want) [want] = grad_##t##_##rd##_##want,
+#define GRAD_CELL(t, rd, want) [want] = grad_##t##_##rd##_##want,
 #define EACH_BODY(F) F(F32, F32) F(F16, F32) F(BF16, F32) F(F32, F16) F(F32, BF16)
-#define SECONDS(t, rd) EACH_WANT(SECOND, t, rd)
-EACH_BODY(SECONDS)
-#define ROWS(t, rd) {EACH_WANT(ROW, t, rd)},
-/* Types in place, f32 with h rounded to f16, to bf16. */
-static const second_fn seconds[5][N_WANTS] = {EACH_BODY(ROWS)};
+#define GRADS(t, rd) EACH_WANT(GRAD, t, rd)
+EACH_BODY(GRADS)
+#define GRAD_ROW(t, rd) {EACH_WANT(GRAD_CELL, t, rd)},
+/* Types in place; f32 with h rounded to f16, to bf16. */
+static const grad_fn grads[5][N_WANTS] = {EACH_BODY(GRAD_ROW)};
+
+#define BOTH(t, want)                                                                                                  \
+    static float both_##t##_##want(const grad *a, int64_t n)                                                           \
+    {                                                                                                                  \
+        return both_body(SKR_##t, want, a, n);                                                                         \
+    }
+#define BOTHS(t) BOTH(t, 1) BOTH(t, 3) BOTH(t, 9) BOTH(t, 11)
+BOTHS(F32)
+BOTHS(F16)
+BOTHS(BF16)
+#define BOTH_ROW(t) {[1] = both_##t##_1, [3] = both_##t##_3, [9] = both_##t##_9, [11] = both_##t##_11}
+static const both_fn boths[3][N_WANTS] = {BOTH_ROW(F32), BOTH_ROW(F16), BOTH_ROW(BF16)};
 
 /* ---------------------------------------------------------------- rows */
 
 typedef struct sweep {
     const job_t *job;
-    first_fn first;
-    second_fn second;
+    dot_fn dot;
+    square_fn square;
+    grad_fn grad;
+    both_fn both;    /* NULL: what is wanted has no such form */
     int want;
-    int in_place; /* dy, x and dx have one type and need no buffers */
-    int type;     /* that one, else f32 */
-    float *dy, *x, *dx, *dres; /* buffers of CHUNK */
+    int in_place;    /* dy, x, dres and dx have one type and need no buffers */
+    int type;        /* that one, else f32 */
+    int64_t chunk;
+    float *dy, *x, *dx, *dres; /* buffers of STAGED elements */
 } sweep;
 
 typedef struct row_data {
@@ -167,7 +260,7 @@ typedef struct row_data {
     float rstd, k;
 } row_data;
 
-/* Chunks of one tensor as f32: its own memory, or a buffer. */
+/* A chunk of one tensor as f32: its own memory, or a buffer. */
 static const float *staged(int type, const char *row, int64_t i, int64_t n, float *buffer)
 {
     const char *from = row + i * skr_type_bytes(type);
@@ -177,70 +270,110 @@ static const float *staged(int type, const char *row, int64_t i, int64_t n, floa
     return buffer;
 }
 
-static void narrow(int type, const float *x, void *y, int64_t n)
+SKR_FN void narrow_body(int type, const float *x, void *y, int64_t n)
 {
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 a = v_load2(SKR_F32, x, i);
-        if (type == SKR_F16)
-            v_store2(SKR_F16, y, i, a);
-        else
-            v_store2(SKR_BF16, y, i, a);
-    }
-    if (i < n) {
-        vf2 a = v_load2_n(SKR_F32, x, i, (int)(n - i));
-        if (type == SKR_F16)
-            v_store2_n(SKR_F16, y, i, a, (int)(n - i));
-        else
-            v_store2_n(SKR_BF16, y, i, a, (int)(n - i));
-    }
+    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
+        v_store2(type, y, i, v_load2(SKR_F32, x, i));
+    if (i < n)
+        v_store2_n(type, y, i, v_load2_n(SKR_F32, x, i, (int)(n - i)), (int)(n - i));
 }
 
-static void first_chunk(const sweep *s, const row_data *r, int64_t i, int64_t n, sums *out)
+static void narrow(int type, const float *x, void *y, int64_t n)
 {
-    const job_t *job = s->job;
-    const void *dy = r->dy + i * skr_type_bytes(job->dy.type), *x = r->x + i * skr_type_bytes(job->x.type);
-    if (!s->in_place) {
-        dy = staged(job->dy.type, r->dy, i, n, s->dy);
-        x = staged(job->x.type, r->x, i, n, s->x);
-    }
-    s->first(dy, x, r->w + i, n, out);
+    if (type == SKR_F16)
+        narrow_body(SKR_F16, x, y, n);
+    else
+        narrow_body(SKR_BF16, x, y, n);
 }
 
-static void second_chunk(const sweep *s, const row_data *r, int64_t i, int64_t n)
+static int64_t chunk_at(const sweep *s, int64_t i)
+{
+    return s->job->n - i < s->chunk ? s->job->n - i : s->chunk;
+}
+
+static sums first_sweep(const sweep *s, const row_data *r)
 {
     const job_t *job = s->job;
+    sums sum = {0, 0};
+    if (!s->dot && !s->square)
+        return sum;
+    for (int64_t i = 0; i < job->n; i += s->chunk) {
+        int64_t n = chunk_at(s, i);
+        const void *x = s->in_place ? r->x + i * skr_type_bytes(s->type) : (const void *)staged(job->x.type, r->x, i, n, s->x);
+        const void *dy = r->dy + i * skr_type_bytes(s->type);
+        if (s->dot && !s->in_place)
+            dy = staged(job->dy.type, r->dy, i, n, s->dy);
+        sum.dot += s->dot ? (double)s->dot(dy, x, r->w + i, n) : 0;
+        sum.square += s->square ? (double)s->square(x, n) : 0;
+    }
+    return sum;
+}
+
+static grad grad_at(const row_data *r, int64_t i, int bytes)
+{
     grad g = {.w = r->w + i, .rstd = r->rstd, .k = r->k};
+    g.dy = r->dy + i * bytes;
+    g.x = r->x + i * bytes;
+    g.dres = r->dres ? r->dres + i * bytes : NULL;
+    g.dx = r->dx ? r->dx + i * bytes : NULL;
     g.dw = r->dw ? r->dw + i : NULL;
     g.db = r->db ? r->db + i : NULL;
-    if (s->in_place) {
-        g.dy = r->dy + i * skr_type_bytes(s->type);
-        g.x = r->x + i * skr_type_bytes(s->type);
-    } else {
-        g.dy = staged(job->dy.type, r->dy, i, n, s->dy);
-        g.x = staged(job->x.type, r->x, i, n, s->x);
-    }
-    if (r->dres)
-        g.dres = staged(job->dres.type, r->dres, i, n, s->dres);
-    char *dx = r->dx ? r->dx + i * skr_type_bytes(job->dx.type) : NULL;
-    g.dx = s->in_place || job->dx.type == SKR_F32 ? dx : (char *)s->dx;
-    s->second(&g, n);
-    if (dx && g.dx != dx)
-        narrow(job->dx.type, s->dx, dx, n);
+    return g;
 }
 
-static void start(sweep *s, const job_t *job, float (*buffer)[1024])
+static void second_sweep(const sweep *s, const row_data *r)
 {
-    int dyt = job->dy.type, xt = job->x.type, dxt = job->dx.data ? job->dx.type : dyt;
+    const job_t *job = s->job;
+    for (int64_t i = 0; i < job->n; i += s->chunk) {
+        int64_t n = chunk_at(s, i);
+        grad g = grad_at(r, i, skr_type_bytes(s->type));
+        if (s->in_place) {
+            s->grad(&g, n);
+            continue;
+        }
+        g.dy = staged(job->dy.type, r->dy, i, n, s->dy);
+        g.x = s->want & (WANT_DX | WANT_DW) ? staged(job->x.type, r->x, i, n, s->x) : NULL;
+        g.dres = r->dres ? staged(job->dres.type, r->dres, i, n, s->dres) : NULL;
+        char *dx = r->dx ? r->dx + i * skr_type_bytes(job->dx.type) : NULL;
+        int direct = job->dx.type == SKR_F32;
+        g.dx = direct ? dx : (char *)s->dx;
+        s->grad(&g, n);
+        if (dx && !direct)
+            narrow(job->dx.type, s->dx, dx, n);
+    }
+}
+
+static double both_sweeps(const sweep *s, const row_data *r, const row_data *next, int64_t next_row, int64_t end)
+{
+    const job_t *job = s->job;
+    int bytes = skr_type_bytes(s->type);
+    double dot = 0;
+    for (int64_t i = 0; i < job->n; i += s->chunk) {
+        grad g = grad_at(r, i, bytes);
+        g.next_dy = next->dy + i * bytes;
+        g.next_x = next->x + i * bytes;
+        g.ahead_dy = ahead_of(&job->rows, &job->dy, job->n, next_row, end, i * bytes);
+        g.ahead_x = ahead_of(&job->rows, &job->x, job->n, next_row, end, i * bytes);
+        dot += (double)s->both(&g, chunk_at(s, i));
+    }
+    return dot;
+}
+
+static void start(sweep *s, const job_t *job, float (*buffer)[STAGED])
+{
+    int dyt = job->dy.type, xt = job->x.type, dxt = job->dx.data ? job->dx.type : dyt, drt = job->dres.data ? job->dres.type : dyt;
     int round = job->round_before_weight && job->dweight.data ? xt : SKR_F32;
     *s = (sweep){.job = job, .dy = buffer[0], .x = buffer[1], .dx = buffer[2], .dres = buffer[3]};
-    s->in_place = dyt == xt && xt == dxt && round == SKR_F32;
+    s->in_place = dyt == xt && xt == dxt && xt == drt && round == SKR_F32;
     s->type = s->in_place ? dyt : SKR_F32;
+    s->chunk = s->in_place ? CHUNK : STAGED;
     s->want = (job->dx.data ? WANT_DX : 0) | (job->dweight.data ? WANT_DW : 0) | (job->dbias.data ? WANT_DB : 0) |
               (job->dres.data ? HAVE_DRES : 0);
-    int need_rstd = s->want & (WANT_DX | WANT_DW);
-    s->first = firsts[s->type][(s->want & WANT_DX ? 1 : 0) | (need_rstd && !job->rstd.data ? 2 : 0)];
-    s->second = seconds[round == SKR_F32 ? s->type : 2 + round][s->want];
+    s->dot = s->want & WANT_DX ? dots[s->type] : NULL;
+    s->square = (s->want & (WANT_DX | WANT_DW)) && !job->rstd.data ? squares[s->type] : NULL;
+    s->grad = grads[round == SKR_F32 ? s->type : 2 + round][s->want];
+    s->both = s->in_place && !s->square && job->heads == 1 ? boths[s->type][s->want] : NULL;
 }
 
 static row_data row_at(const job_t *job, int64_t row, float *dw, float *db)
@@ -257,11 +390,11 @@ static row_data row_at(const job_t *job, int64_t row, float *dw, float *db)
 }
 
 /* rstd, and k = rstd * mean(g * h) = rstd^2 * dot / N, from the first sweep's sums. */
-static void finish_row(const job_t *job, int64_t row, const sums *sum, row_data *r)
+static void finish_row(const job_t *job, int64_t row, sums sum, row_data *r)
 {
-    float rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row) : rstd_of(sum->square, job->n, job->eps);
+    float rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row) : rstd_of(sum.square, job->n, job->eps);
     r->rstd = rstd;
-    r->k = (float)((double)rstd * rstd * sum->dot / (double)job->n);
+    r->k = (float)((double)rstd * rstd * sum.dot / (double)job->n);
 }
 
 static float *part_of(const job_t *job, int64_t at, int64_t part)
@@ -277,21 +410,27 @@ static float *part_of(const job_t *job, int64_t at, int64_t part)
 
 static void rows(const job_t *job, int64_t part)
 {
-    float buffer[4][1024];
+    float buffer[4][STAGED];
     sweep s;
     start(&s, job, buffer);
-    int64_t begin = part * job->rows_per_part, end = begin + job->rows_per_part, n = job->n;
+    int64_t begin = part * job->rows_per_part, end = begin + job->rows_per_part;
     end = end < job->rows.m ? end : job->rows.m;
     float *dw = part_of(job, job->cpu.dweight_at, part), *db = part_of(job, job->cpu.dbias_at, part);
+    row_data r = row_at(job, begin, dw, db);
+    sums sum = first_sweep(&s, &r);
     for (int64_t row = begin; row < end; row++) {
-        row_data r = row_at(job, row, dw, db);
-        sums sum = {0, 0};
-        if (s.first)
-            for (int64_t i = 0; i < n; i += CHUNK)
-                first_chunk(&s, &r, i, chunk_len(n, i), &sum);
-        finish_row(job, row, &sum, &r);
-        for (int64_t i = 0; i < n; i += CHUNK)
-            second_chunk(&s, &r, i, chunk_len(n, i));
+        finish_row(job, row, sum, &r);
+        row_data next = r;
+        if (row + 1 < end)
+            next = row_at(job, row + 1, dw, db);
+        if (s.both && row + 1 < end) {
+            sum.dot = both_sweeps(&s, &r, &next, row + 1, end);
+        } else {
+            second_sweep(&s, &r);
+            if (row + 1 < end)
+                sum = first_sweep(&s, &next);
+        }
+        r = next;
     }
 }
 
@@ -306,18 +445,21 @@ static void params(const job_t *job, int64_t task)
     copy_param(&job->head, &job->weight, job->weight_offset, cpu->weight_at, cpu->weight_stride, h, begin, end);
 }
 
-/* Parts are added in four chains, by number; then what the tensor held. */
+/* Parts are added in two chains, even and odd numbers; then what the tensor held. */
 SKR_FN void sum_body(int t, int accumulate, const float *parts, int64_t n_parts, int64_t stride, void *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i += SKR_LANES) {
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf a[4] = {v_set1(0.0f), v_set1(0.0f), v_set1(0.0f), v_set1(0.0f)};
-        for (int64_t p = 0; p < n_parts; p++) {
-            const float *from = parts + p * stride;
-            vf v = m < SKR_LANES ? v_load_n(SKR_F32, from, i, m) : v_load(SKR_F32, from, i);
-            a[p & 3] = v_add(a[p & 3], v);
+        vf even = v_set1(0.0f), odd = v_set1(0.0f);
+        int64_t p = 0;
+        for (; p + 2 <= n_parts; p += 2) {
+            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m) : v_load(SKR_F32, parts + p * stride, i));
+            odd = v_add(odd, m < SKR_LANES ? v_load_n(SKR_F32, parts + (p + 1) * stride, i, m)
+                                           : v_load(SKR_F32, parts + (p + 1) * stride, i));
         }
-        vf sum = v_add(v_add(a[0], a[1]), v_add(a[2], a[3]));
+        if (p < n_parts)
+            even = v_add(even, v_load_n(SKR_F32, parts + p * stride, i, m));
+        vf sum = v_add(even, odd);
         if (accumulate)
             sum = v_add(v_load_n(t, out, i, m), sum);
         v_store_n(t, out, i, sum, m);
