@@ -1,4 +1,4 @@
-/* suite.h - what an op's <op>_test.c provides: its cases and its oracle, for the runner, `saker check` and `saker bench`.
+/* suite.h - what an op's <op>_test.c provides: cases and oracle, for the runner, `saker check` and `saker bench`.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Test-side only: nothing here is linked into the library. suite_case.c holds the helpers declared at the end. */

@@ -209,6 +209,34 @@ static void empty(void)
     saker_context_destroy(ctx);
 }
 
+/* ---------------------------------------------------------------- many dimensions */
+
+/* Eight dimensions are fine as long as they merge to four groups of rows; more is refused in words. */
+static void many_dims(void)
+{
+    saker_context *ctx = create(NULL);
+    static float x[3 * 4 * 5 * 6 * 7 * 64], y[32 * 16], z[32 * 16];
+    for (int i = 0; i < (int)(sizeof x / sizeof *x); i++)
+        x[i] = (float)(i % 101) - 50;
+    saker_tensor flat = SAKER_TENSOR(x, SAKER_F32, 32, 16), deep = SAKER_TENSOR(x, SAKER_F32, 2, 1, 2, 2, 1, 2, 2, 16);
+    saker_tensor fy = SAKER_TENSOR(y, SAKER_F32, 32, 16), dy = SAKER_TENSOR(z, SAKER_F32, 2, 1, 2, 2, 1, 2, 2, 16);
+    CHECK(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &flat, .y = &fy)) == SAKER_OK);
+    CHECK(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &deep, .y = &dy)) == SAKER_OK && !memcmp(y, z, sizeof y));
+    saker_tensor five = SAKER_TENSOR(x, SAKER_F32, 2, 2, 2, 2, 2, 16),
+                 fo = SAKER_TENSOR(y, SAKER_F32, 2, 2, 2, 2, 2, 16);
+    five.strides = (int64_t[]){6 * 7 * 64 * 4, 7 * 64 * 5, 64 * 15, 64 * 3, 17, 1};
+    CHECK(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &five, .y = &fo)) == SAKER_UNSUPPORTED);
+    CHECK_TEXT(strstr(saker_context_error(ctx), "5 groups"), "%s", saker_context_error(ctx));
+    five.strides = (int64_t[]){6 * 7 * 64 * 4, 7 * 64 * 5, 64 * 15, 34, 17, 1}; /* the last two merge */
+    CHECK_TEXT(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &five, .y = &fo)) == SAKER_OK, "%s",
+               saker_context_error(ctx));
+    saker_tensor last = SAKER_TENSOR(x + 6 * 7 * 64 * 4 + 7 * 64 * 5 + 64 * 15 + 34 + 17, SAKER_F32, 16);
+    saker_tensor lo = SAKER_TENSOR(z, SAKER_F32, 16); /* the very last row, alone */
+    CHECK(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &last, .y = &lo)) == SAKER_OK);
+    CHECK(!memcmp(z, y + 31 * 16, 16 * sizeof *y));
+    saker_context_destroy(ctx);
+}
+
 /* ---------------------------------------------------------------- memory and time */
 
 static void helpers(void)
@@ -248,6 +276,7 @@ int main(void)
     names();
     questions();
     empty();
+    many_dims();
     helpers();
     return check_report("test_core");
 }

@@ -83,38 +83,46 @@ static void conversions(void)
 
 enum { ROWS = 3, N = 5, HEADS = 3 };
 
-/* Forward in double without any rounding: what the backward formula differentiates. */
-static double loss(const double *x, const double *w, const double *bias, const double *dy, const double *dres,
-                   double eps, double offset)
+static double x[ROWS * N], w[HEADS * N], bias[HEADS * N], dy[ROWS * N], dres[ROWS * N];
+static const float offset = 0.5f, eps = 0.01f;
+
+/* Forward in double without any rounding, dotted with the arriving gradients: what the backward formula differentiates.
+ * residual_out is x, so that its gradient dres multiplies x. */
+static double loss(void)
 {
     double total = 0;
     for (int r = 0; r < ROWS; r++) {
         double sum = 0;
         for (int j = 0; j < N; j++)
             sum += x[r * N + j] * x[r * N + j];
-        double rstd = 1 / sqrt(sum / N + eps);
+        double rstd = 1 / sqrt(sum / N + (double)eps);
         for (int j = 0; j < N; j++) {
             int p = r % HEADS * N + j;
-            double y = x[r * N + j] * rstd * (w[p] + offset) + bias[p];
-            total += dy[r * N + j] * y + dres[r * N + j] * x[r * N + j]; /* residual_out is x: its gradient is dres */
+            double y = x[r * N + j] * rstd * (w[p] + (double)offset) + bias[p];
+            total += dy[r * N + j] * y + dres[r * N + j] * x[r * N + j];
         }
     }
     return total;
 }
 
 /* Central difference in one variable; the step balances truncation (h^2) against cancellation (2^-53 / h). */
-#define DIFFERENCE(variable, expression)                                                                               \
-    (variable += 1e-5, plus = (expression), variable -= 2e-5, minus = (expression), variable += 1e-5,                  \
-     (plus - minus) / 2e-5)
+static double difference(double *variable)
+{
+    const double h = 1e-5, here = *variable;
+    *variable = here + h;
+    double plus = loss();
+    *variable = here - h;
+    double minus = loss();
+    *variable = here;
+    return (plus - minus) / (2 * h);
+}
 
 static void gradients(void)
 {
-    double x[ROWS * N], w[HEADS * N], bias[HEADS * N], dy[ROWS * N], dres[ROWS * N];
-    double dx[ROWS * N], dw[HEADS * N], db[HEADS * N], bound[ROWS * N], plus, minus;
-    float offset = 0.5f, eps = 0.01f;
+    double dx[ROWS * N], dw[HEADS * N], db[HEADS * N], bound[ROWS * N];
     srand(7);
-    for (int i = 0; i < ROWS * N;
-         i++) { /* values that f32 holds, so that the oracle's own rounding of w + offset is exact */
+    /* Values that f32 holds, so that the oracle's own rounding of w + offset is exact. */
+    for (int i = 0; i < ROWS * N; i++) {
         x[i] = rand() % 64 / 16.0 - 2;
         w[i] = rand() % 64 / 16.0 - 2;
         bias[i] = rand() % 64 / 16.0 - 2;
@@ -137,15 +145,13 @@ static void gradients(void)
     double *value[] = {dy, x, w, dres, dx, dw, db}, *bounds[] = {NULL, NULL, NULL, NULL, bound, bound_w, bound_b};
     skr_suite_rms_norm_backward.oracle(&c, value, bounds);
     for (int i = 0; i < ROWS * N; i++) {
-        double d[3] = {DIFFERENCE(x[i], loss(x, w, bias, dy, dres, (double)eps, (double)offset)),
-                       DIFFERENCE(w[i], loss(x, w, bias, dy, dres, (double)eps, (double)offset)),
-                       DIFFERENCE(bias[i], loss(x, w, bias, dy, dres, (double)eps, (double)offset))};
+        double d[3] = {difference(&x[i]), difference(&w[i]), difference(&bias[i])};
         CHECK_TEXT(fabs(d[0] - dx[i]) < 1e-7 * (1 + fabs(dx[i])), "dx[%d] is %g, differences give %g", i, dx[i], d[0]);
         CHECK_TEXT(fabs(d[1] - dw[i]) < 1e-7 * (1 + fabs(dw[i])), "dweight[%d] is %g, not %g", i, dw[i], d[1]);
         CHECK_TEXT(fabs(d[2] - db[i]) < 1e-7 * (1 + fabs(db[i])), "dbias[%d] is %g, not %g", i, db[i], d[2]);
         CHECK_TEXT(bound[i] > 0 && bound[i] < 1e-4, "the bound of dx[%d] is %g", i, bound[i]);
     }
-    /* The forward oracle agrees with the plain formula above: sum dy * y is the loss without dres. */
+    /* The forward oracle agrees with the plain formula above: sum dy * y + dres * x is the loss. */
     saker_rms_norm_args f = {.struct_size = sizeof f, .eps = eps, .weight_offset = offset};
     suite_case forward = {
         .name = "forward",
@@ -155,12 +161,12 @@ static void gradients(void)
                    {.field = "bias", .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
                    {.field = "y", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}}}};
     memcpy(forward.args, &f, sizeof f);
-    double y[ROWS * N], none[ROWS * N] = {0}, total = 0;
+    double y[ROWS * N], total = 0;
     double *fvalue[] = {x, w, bias, y}, *fbounds[] = {NULL, NULL, NULL, bound};
     skr_suite_rms_norm.oracle(&forward, fvalue, fbounds);
     for (int i = 0; i < ROWS * N; i++)
-        total += dy[i] * y[i];
-    CHECK(fabs(total - loss(x, w, bias, dy, none, (double)eps, (double)offset)) < 1e-12);
+        total += dy[i] * y[i] + dres[i] * x[i];
+    CHECK(fabs(total - loss()) < 1e-12);
 }
 
 /* ---------------------------------------------------------------- the tables themselves */

@@ -3,12 +3,14 @@
  *
  * Everywhere the question is the same: are the bits those of a quiet single-threaded run? */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,6 +76,38 @@ static void repeats(void)
     saker_context_destroy(ctx);
 }
 
+/* Does the pool help at all? Processor time of the other threads while this one calls; sleeping workers have none. */
+static double helpers_share(saker_context *ctx)
+{
+    struct rusage all[2], own[2];
+    getrusage(RUSAGE_SELF, &all[0]);
+    getrusage(RUSAGE_THREAD, &own[0]);
+    for (int i = 0; i < 300; i++)
+        same_bits(ctx);
+    getrusage(RUSAGE_SELF, &all[1]);
+    getrusage(RUSAGE_THREAD, &own[1]);
+    double a = (double)(all[1].ru_utime.tv_sec - all[0].ru_utime.tv_sec) +
+               (double)(all[1].ru_utime.tv_usec - all[0].ru_utime.tv_usec) * 1e-6;
+    double o = (double)(own[1].ru_utime.tv_sec - own[0].ru_utime.tv_sec) +
+               (double)(own[1].ru_utime.tv_usec - own[0].ru_utime.tv_usec) * 1e-6;
+    return a > 0 ? (a - o) / a : 0;
+}
+
+static void pool_helps(const char *when)
+{
+    if (saker_thread_count() < 2) {
+        CHECK_SKIP("only one core: the pool has no workers (%s)", when);
+        return;
+    }
+    saker_context *ctx = create(0), *one = create(1);
+    same_bits(ctx);
+    double share = helpers_share(ctx), none = helpers_share(one);
+    CHECK_TEXT(share > 0.05, "%s: the workers did %.1f%% of the work", when, 100 * share);
+    CHECK_TEXT(none < 0.02 || none < share / 2, "%s: with one thread others did %.1f%%", when, 100 * none);
+    saker_context_destroy(ctx);
+    saker_context_destroy(one);
+}
+
 /* ---------------------------------------------------------------- the caller's own threads (C6) */
 
 struct lane {
@@ -136,6 +170,17 @@ static void own_threads(void)
 
 /* ---------------------------------------------------------------- fork (C4) */
 
+static int thread_count(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/task");
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
+}
+
 static void forked(void)
 {
     saker_context *ctx = create(0);
@@ -148,7 +193,8 @@ static void forked(void)
             int good = same_bits(ctx); /* the parent's context */
             saker_context *own = create(0);
             good &= same_bits(own);
-            pid_t grandchild = fork(); /* after the child's own pool has started */
+            good &= saker_thread_count() == 1 || thread_count() > 1; /* with workers of its own */
+            pid_t grandchild = fork();                               /* after the child's own pool has started */
             if (grandchild == 0)
                 _exit(same_bits(own) ? 0 : 1);
             int status = -1;
@@ -312,11 +358,13 @@ int main(int argc, char **argv)
     CHECK(norm_run(ctx, quiet) == SAKER_OK);
     saker_context_destroy(ctx);
     repeats();
+    pool_helps("at first");
     at_once();
     own_threads();
     forked();
     signals();
     cancelled();
+    pool_helps("in the end");
     environment();
     free(quiet);
     return check_report("test_process");

@@ -8,7 +8,7 @@
 #   test-asan       the same programs under ASan and UBSan         test-tsan   the pool under ThreadSanitizer
 #   test-fuzz       libFuzzer for FUZZ_SECONDS                      test-cross  the other architecture under qemu-user
 #   test-python     the bindings (pytest)                          test-examples  the examples
-#   test-cuda       the cases on a GPU (also part of nothing else)
+#   test-cuda       the cases on a GPU; not part of `make test`
 
 FUZZ_SECONDS ?= 30
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -21,7 +21,7 @@ DLPACK := $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/torc
 # ---------------------------------------------------------------- programs
 
 PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_big test_process test_threads \
-              test_abi test_alloc test_dlopen fuzz_replay)
+              test_abi test_alloc test_dlopen test_vmath fuzz_replay)
 .PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-python test-examples test-cuda
 test-build: $(PROGRAMS)
 
@@ -40,6 +40,10 @@ ALLOCATORS := malloc calloc realloc aligned_alloc posix_memalign free
 $(T)/test_alloc: LINK_FLAGS := $(ALLOCATORS:%=-Wl,--wrap=%)
 $(T)/test_alloc: $(O)/test_alloc.o $(BUILD)/libsaker.a
 	$(LINK)
+# Vector math, compiled once per level beside the library.
+$(T)/test_vmath: $(O)/test_vmath.o $(LEVELS:%=$(BUILD)/obj/cpu/simd/vmath_probe.%.o) $(BUILD)/libsaker.a
+	$(LINK)
+$(O)/test_vmath.o: CFLAGS += $(DEFINES_cpu)
 $(T)/fuzz_replay: $(addprefix $(O)/,fuzz_replay.o fixture.o guard.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
 	$(LINK)
 $(O)/fuzz_replay.o: tests/fuzz_args.c $(STAMP)
@@ -56,7 +60,7 @@ endef
 
 test-c: $(PROGRAMS) $(BUILD)/libsaker.so
 	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
-	  "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
+	  "$(T)/test_vmath" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
 	  "$(T)/runner --jobs $(JOBS)")
 
 test-lint: $(BUILD)/libsaker.so $(BUILD)/libsaker.a
@@ -82,11 +86,13 @@ else
 	@echo "skipped: $(CC) cannot link with $(ASAN)"; echo "0 passed, 0 failed, 1 skipped"
 endif
 
+# The pool is the same at every level, so one is enough. ThreadSanitizer needs addresses that are not randomised too far.
 TSAN := -fsanitize=thread -O1
+FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 test-tsan:
 ifeq ($(call links,$(CC) $(TSAN)),yes)
-	@$(call inner,tsan,$(CC),$(TSAN)) $(BUILD)/tsan/tests/test_threads
-	@SAKER_THREADS= TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 setarch -R $(BUILD)/tsan/tests/test_threads
+	@$(call inner,tsan,$(CC),$(TSAN)) LEVELS=scalar $(BUILD)/tsan/tests/test_threads
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(FIXED_ADDRESSES) $(BUILD)/tsan/tests/test_threads
 else
 	@echo "skipped: $(CC) cannot link with $(TSAN)"; echo "0 passed, 0 failed, 1 skipped"
 endif
@@ -98,7 +104,7 @@ fuzzer_links = $(shell echo 'int LLVMFuzzerTestOneInput(const char *p, long n){r
                  $(CLANG) -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null && echo yes)
 test-fuzz:
 ifeq ($(if $(CLANG),$(call fuzzer_links)),yes)
-	@$(call inner,fuzz,$(CLANG),-fsanitize=fuzzer-no-link $(FUZZ)) $(BUILD)/fuzz/libsaker.a
+	@$(call inner,fuzz,$(CLANG),-fsanitize=fuzzer-no-link $(FUZZ)) LEVELS='$(wordlist 1,2,$(LEVELS))' $(BUILD)/fuzz/libsaker.a
 	@mkdir -p $(BUILD)/fuzz/corpus
 	$(Q)$(CLANG) -std=gnu11 -g -fsanitize=fuzzer $(FUZZ) -Iinclude -Itests $(fuzz_sources) $(BUILD)/fuzz/libsaker.a -pthread -ldl -lm \
 	  -o $(BUILD)/fuzz/fuzz_args
@@ -137,8 +143,9 @@ test-examples: $(BUILD)/examples/rms_norm $(BUILD)/examples/rms_norm_cuda python
 	$(call run_all,"$(BUILD)/examples/rms_norm" "$(BUILD)/examples/rms_norm_cuda" "PYTHONPATH=python $(PY) examples/numpy_norm.py" \
 	  $(if $(filter 0,$(TORCH)),,"PYTHONPATH=python $(PY) examples/train.py"))
 
-# On a machine with a GPU, no network needed.
-test-cuda: $(T)/runner test-cuda-gpu
-	@$(T)/runner --cuda
+# The CUDA host side (fake driver), and its questions to a real GPU.
+-include tests/cuda.mk
 
-include tests/cuda.mk
+# On a machine with a GPU, no network needed.
+test-cuda: $(T)/runner $(if $(wildcard tests/test_cuda_gpu.c),$(T)/test_cuda_gpu)
+	$(call run_all,"$(T)/runner --cuda" $(if $(wildcard tests/test_cuda_gpu.c),"$(T)/test_cuda_gpu"))

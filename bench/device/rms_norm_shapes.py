@@ -8,8 +8,7 @@ SHARED = 220 * 1024  # dynamic shared memory of a block, SKR_NORM_SHARED
 FLAVOURS = {
     "": [],
     "n": ['-DSKR_LOAD_ONCE="ld.global.L1::no_allocate"'],
-    "d": ['-DSKR_STORE_ONCE="st.global"'],
-    "nd": ['-DSKR_LOAD_ONCE="ld.global.L1::no_allocate"', '-DSKR_STORE_ONCE="st.global"'],
+    "s": ['-DSKR_STORE_ONCE="st.global.cs"'],
 }
 
 
@@ -39,21 +38,35 @@ def entry(kind, t, n, lanes, threads, vpt, cluster, struct, tag, shared, rpg=1, 
                 struct=f"{struct.format(T=f'SKR_{t.upper()}', O=owner_text(lanes, threads, cluster), VPT=vpt, STAGES=stages)}")
 
 
+# Bytes of a row: (lanes, threads, vpt, rows, early, blocks, cluster), the best of many; the first is shipped.
+PLAIN = {
+    512: ((16, 256, 2, 1, 2, 1, 1), (16, 256, 2, 2, 2, 1, 1)),
+    1024: ((32, 512, 2, 2, 2, 1, 1), (16, 128, 4, 2, 4, 1, 1)),
+    2048: ((64, 64, 2, 2, 2, 1, 1), (32, 256, 4, 1, 4, 1, 1)),
+    4096: ((128, 128, 2, 1, 2, 1, 1), (64, 64, 4, 1, 4, 1, 1)),
+    8192: ((256, 256, 2, 1, 2, 1, 1), (64, 64, 8, 1, 4, 1, 1)),
+    16384: ((256, 256, 4, 1, 4, 1, 1), (128, 128, 8, 1, 4, 1, 1)),
+    32768: ((512, 512, 4, 1, 4, 2, 1), (256, 256, 8, 1, 8, 1, 1)),
+    65536: ((128, 128, 8, 1, 8, 1, 4), (128, 128, 8, 1, 4, 1, 4)),
+    131072: ((128, 128, 8, 1, 4, 1, 8), (128, 128, 8, 1, 8, 1, 8)),
+    262144: ((128, 128, 8, 1, 4, 1, 16), (128, 128, 8, 1, 8, 1, 16)),
+}
+# Bytes of a row: (threads, k, p, slots, cluster, blocks)
+RING = {
+    524288: ((512, 1, 8, 26, 8, 1), (512, 2, 4, 13, 8, 1), (256, 4, 2, 6, 16, 2)),
+    1048576: ((512, 1, 8, 26, 16, 1), (512, 2, 4, 13, 16, 1)),
+}
+
+
 def plain(t, n):
-    vec = 16 // BYTES[t]
-    for lanes, threads, vpt, c in owners(n // vec):
-        if lanes < 32 and vpt > 4 or lanes == 1024 and vpt * vec > 32:
-            continue
-        for rpg in (1, 2, 4):
-            if rpg > 1 and (c > 1 or threads > 256 or vpt * rpg > (8 if lanes <= 32 else 4)):
-                continue
-            for stages in (0, 1, 2, 3) if c > 1 else (0, 2) if lanes > 32 and vpt >= 2 and rpg == 1 and threads < 1024 else (0,):
-                for ahead in (0, 1) if stages == 0 and vpt * rpg <= 4 and lanes < 1024 and c == 1 else (0,):
-                    for hold in (0, 1) if vpt * vec <= 32 and threads < 1024 else (0,):
-                        shared = stages * vpt * threads * 16
-                        if shared <= SHARED:
-                            struct = "rms_norm_plain<{T}, {O}, {VPT}, " + f"{rpg}, {{STAGES}}, {ahead}, {hold}>"
-                            yield entry("plain", t, n, lanes, threads, vpt, c, struct, f"r{rpg}s{stages}a{ahead}h{hold}", shared, rpg, stages=stages)
+    size = n * BYTES[t]
+    for lanes, threads, vpt, rows, early, blocks, c in PLAIN.get(size, ()):
+        struct = "rms_norm_plain<{T}, {O}, {VPT}, " + f"{rows}, {early}>"
+        yield dict(entry("plain", t, n, lanes, threads, vpt, c, struct, f"r{rows}e{early}", 0, rows, blocks), grids=["once"])
+    for threads, k, p, s, c, blocks in RING.get(size, ()):
+        struct = "rms_norm_ring<{T}, " + f"{threads}, {k}, {p}, {s}>"
+        e = entry("plain", t, n, threads, threads + 32, k * p, c, struct, f"ring{k}_{p}_{s}", s * k * threads * 16, blocks=blocks)
+        yield dict(e, grids=["walk"])
 
 
 def full(kind, t, n):

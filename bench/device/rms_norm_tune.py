@@ -151,7 +151,7 @@ def parent(kinds):
     table(results, "shapes")
     again = flavoured(results, entries)
     again = [e for e in again if not e["flavour"]] + compile_entries([e for e in again if e["flavour"]], folder)
-    say("the best of these again (n: loads without L1, d: default stores)")
+    say("the best of these again (n: loads without L1, s: streaming stores)")
     again.sort(key=lambda e: list(results).index(case_of(e)))
     final = run_worker(again, folder, [REPEATS], "flavours")
     table(final, "shapes and flavours")
@@ -265,7 +265,8 @@ class Runner:
             counts = {fit, 128 // c, 132 // c, 256 // c, 264 // c} if c > 1 else {fit} | {self.sms * i for i in (1, 2, 3, 4, 6, 8)}
             return {f"p{p}": p for p in sorted(counts) if 0 < p <= fit and p <= m and p * e["n"] * 4 <= 1 << 28}
         tiles = -(-m // (e["threads"] // e["lanes"] * e["rpg"]))
-        return {"once": tiles * c, f"walk{fit}": min(tiles, fit) * c}
+        grids = {"once": tiles * c, f"walk{fit}": min(tiles, fit) * c}
+        return {k: v for k, v in grids.items() if "grids" not in e or k.rstrip("0123456789") in e["grids"]}
 
     def call(self, e, case, k, grid, rows):
         if e["kind"] != "backward":

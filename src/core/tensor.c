@@ -385,7 +385,8 @@ static int64_t last_byte(const skr_view *v)
     int64_t last = 0;
     for (int i = 0; i < v->ndim; i++)
         last += (v->shape[i] - 1) * v->stride[i];
-    return (last + 1) * types[v->type].bits / 8;
+    int bits = types[v->type].bits;
+    return bits < 8 ? (last + 2) / 2 : (last + 1) * (bits / 8);
 }
 
 static bool same_layout(const skr_view *a, const skr_view *b)

@@ -93,6 +93,37 @@ static saker_status pick_level(skr_call *call, const char *wanted, const skr_cpu
     return skr_fail(call, SAKER_UNSUPPORTED, "saker_context_create: no level up to %s was built", skr_isa_name(limit));
 }
 
+/* ---------------------------------------------------------------- blocks of memory */
+
+/* Tensors of a power-of-two size that all start at the same place in a page fight for the same few cache sets when a kernel walks through
+ * several of them. So each block starts a little further on than the last; what malloc gave is kept just before it. */
+static void *allocate(size_t bytes)
+{
+    enum { COLOURS = 16, STEP = 17 * ALIGN };
+    static _Atomic unsigned turn;
+    if (bytes > SIZE_MAX / 2)
+        return NULL;
+    bool huge = bytes >= HUGE_BYTES;
+    size_t align = huge ? HUGE_PAGE : ALIGN;
+    size_t offset = ALIGN + (huge ? atomic_fetch_add(&turn, 1) % COLOURS * STEP : 0);
+    size_t size = skr_align_up(bytes + offset, align);
+    char *base = aligned_alloc(align, size);
+    if (!base)
+        return NULL;
+    if (huge)
+        madvise(base, size, MADV_HUGEPAGE); /* advice only */
+    memcpy(base + offset - sizeof base, &base, sizeof base);
+    return base + offset;
+}
+
+static void release(void *memory)
+{
+    char *base = memory;
+    if (memory)
+        memcpy(&base, (char *)memory - sizeof base, sizeof base);
+    free(base);
+}
+
 /* ---------------------------------------------------------------- the context's part */
 
 typedef struct cpu_state {
@@ -125,7 +156,7 @@ static saker_status cpu_open(skr_call *call, const saker_config *config, void **
 static void cpu_close(void *state)
 {
     cpu_state *s = state;
-    free(s->scratch);
+    release(s->scratch);
     free(s);
 }
 
@@ -144,24 +175,11 @@ static saker_status cpu_set_stream(skr_call *call, void *state, void *stream)
 
 /* ---------------------------------------------------------------- memory */
 
-static void *allocate(size_t bytes)
-{
-    bool huge = bytes >= HUGE_BYTES;
-    size_t align = huge ? HUGE_PAGE : ALIGN;
-    if (bytes > SIZE_MAX / 2)
-        return NULL;
-    size_t size = skr_align_up(bytes ? bytes : 1, align);
-    void *memory = aligned_alloc(align, size);
-    if (memory && huge)
-        madvise(memory, size, MADV_HUGEPAGE); /* advice only */
-    return memory;
-}
-
 static saker_status cpu_scratch_take(skr_call *call, void *state, size_t bytes, void **memory)
 {
     cpu_state *s = state;
     if (bytes > s->scratch_bytes) {
-        free(s->scratch);
+        release(s->scratch);
         s->scratch = allocate(bytes);
         s->scratch_bytes = s->scratch ? bytes : 0;
         if (!s->scratch)
@@ -188,7 +206,7 @@ static saker_status cpu_free(skr_call *call, void *state, void *memory)
 {
     (void)call;
     (void)state;
-    free(memory);
+    release(memory);
     return SAKER_OK;
 }
 

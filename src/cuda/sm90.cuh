@@ -87,6 +87,20 @@ SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
                  : "memory");
 }
 
+/* The copy engine moves contiguous bytes to shared memory (addresses and size multiples of 16) and counts them on the
+ * barrier as they arrive; barrier_expect() announced them. */
+SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+SKR_DEVICE void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 /* A row that belongs to a cluster of blocks (block_owner in device.cuh has the interface). Every warp sends its partial
  * straight into every block of the cluster: lane p to block p, one instruction. A block's barrier counts the bytes that
  * come in. Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i +
@@ -154,9 +168,9 @@ template <int THREADS> struct cluster_owner {
         return lanes_reduce<Op, 32>(f);
     }
 
-    __device__ __forceinline__ void sum2(float &a, float &b)
+    template <class A, class B> __device__ __forceinline__ void reduce2(float &a, float &b)
     {
-        a = lanes_reduce<skr_sum, 32>(a), b = lanes_reduce<skr_sum, 32>(b);
+        a = lanes_reduce<A, 32>(a), b = lanes_reduce<B, 32>(b);
         next(8);
         uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
         if (lane < my_size)
@@ -166,8 +180,8 @@ template <int THREADS> struct cluster_owner {
         const float2 *pair = (const float2 *)memory.partial[area];
         float2 s = lane < total ? pair[lane] : make_float2(0.0f, 0.0f);
         for (uint32_t k = lane + 32; k < total; k += 32)
-            s.x += pair[k].x, s.y += pair[k].y;
-        a = lanes_reduce<skr_sum, 32>(s.x), b = lanes_reduce<skr_sum, 32>(s.y);
+            s.x = A::join(s.x, pair[k].x), s.y = B::join(s.y, pair[k].y);
+        a = lanes_reduce<A, 32>(s.x), b = lanes_reduce<B, 32>(s.y);
     }
 
   private:

@@ -11,9 +11,11 @@
  *   v_store(T, p, i, v)   rounded to nearest even; T may also be SKR_I8, SKR_E4M3, SKR_E5M2 (saturating; NaN: 0 in i8, NaN in fp8)
  *   v_load_n, v_store_n   only the first n <= SKR_LANES elements; missing lanes are loaded as 0
  *   v_load2, v_store2     the same for vf2;  v_load2_n, v_store2_n for n <= 2 * SKR_LANES
+ *   v_load2_fast          v_load2 where the sign of a zero does not matter: it may get lost
  *   v_round_to(T, v)      the value that storing as T and loading again would give
  *   v2_add, v2_mul, ...   lane-wise on vf2; v2_scale(a, b) multiplies both halves by one vector
  *   v_sumsq2(T, p, i, a)  a += the squares of 2 * SKR_LANES elements, in f32 with one rounding each; lane order is the level's own
+ *   v_dot2(T, p, q, i, w, a)  a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds them in order, the order of the sums is the level's own
  *   v_fma(a, b, c)        a * b + c;  v_fnma(a, b, c) is c - a * b, each rounded once
  *   v_min, v_max          a NaN in either operand gives NaN
  *   v_sum, v_hmax         over the lanes, in a fixed order
@@ -34,6 +36,37 @@
 
 #define SKR_FN static inline __attribute__((always_inline, unused))
 #define SKR_UNROLL _Pragma("GCC unroll 16")
+
+/* The first n of four 16-bit elements in one word, the rest 0; and back. Branches, and not a loop: the compiler would make it a call of memcpy,
+ * around which every vector register of the caller has to be saved. */
+SKR_FN uint64_t skr_get4(const uint16_t *p, int n)
+{
+    uint64_t word = 0;
+    uint32_t pair;
+    if (n >= 4) {
+        __builtin_memcpy(&word, p, 8);
+    } else if (n >= 2) {
+        __builtin_memcpy(&pair, p, 4);
+        word = n == 3 ? (uint64_t)p[2] << 32 | pair : pair;
+    } else if (n == 1) {
+        word = p[0];
+    }
+    return word;
+}
+
+SKR_FN void skr_put4(uint16_t *p, uint64_t word, int n)
+{
+    uint32_t pair = (uint32_t)word;
+    if (n >= 4) {
+        __builtin_memcpy(p, &word, 8);
+    } else if (n >= 2) {
+        __builtin_memcpy(p, &pair, 4);
+        if (n == 3)
+            p[2] = (uint16_t)(word >> 32);
+    } else if (n == 1) {
+        p[0] = (uint16_t)word;
+    }
+}
 
 #if defined(SKR_LEVEL_scalar)
 #include "simd_scalar.h"

@@ -114,19 +114,43 @@ SKR_FN vf2 v_load2(int type, const void *p, int64_t i)
     return r;
 }
 
-/* Element by element through the stack: VMASKMOV would do for f32, but qemu (7.2) reads its masked lanes and faults at a page's end. */
+/* The first n of four f32. VMASKMOV would do it, but qemu (7.2) reads its masked lanes and faults at a page's end. */
+SKR_FN __m128 v_get4(const float *p, int n)
+{
+    if (n >= 4)
+        return _mm_loadu_ps(p);
+    __m128 low = n >= 2 ? _mm_castpd_ps(_mm_load_sd((const double *)p)) : n == 1 ? _mm_load_ss(p) : _mm_setzero_ps();
+    return n == 3 ? _mm_movelh_ps(low, _mm_load_ss(p + 2)) : low;
+}
+
+SKR_FN void v_put4(float *p, __m128 a, int n)
+{
+    if (n >= 4) {
+        _mm_storeu_ps(p, a);
+        return;
+    }
+    if (n >= 2)
+        _mm_storel_pi((__m64 *)p, a);
+    if (n == 3)
+        _mm_store_ss(p + 2, _mm_movehl_ps(a, a));
+    if (n == 1)
+        _mm_store_ss(p, a);
+}
+
+SKR_FN vf2 v_load2_fast(int type, const void *p, int64_t i)
+{
+    return v_load2(type, p, i);
+}
+
 SKR_FN vf v_load_n(int type, const void *p, int64_t i, int n)
 {
+    int high = n > 4 ? n - 4 : 0;
     if (type == SKR_F32) {
-        float t[8] = {0};
-        for (int k = 0; k < n; k++)
-            t[k] = ((const float *)p)[i + k];
-        return _mm256_loadu_ps(t);
+        const float *from = (const float *)p + i;
+        return _mm256_set_m128(v_get4(from + 4, high), v_get4(from, n));
     }
-    uint16_t t[8] = {0};
-    for (int k = 0; k < n; k++)
-        t[k] = ((const uint16_t *)p)[i + k];
-    return v_load(type, t, 0);
+    const uint16_t *from = (const uint16_t *)p + i;
+    return v_widen(type, _mm_set_epi64x((int64_t)skr_get4(from + 4, high), (int64_t)skr_get4(from, n)));
 }
 
 SKR_FN void v_store_float(int type, void *p, int64_t i, vf a)
@@ -145,34 +169,39 @@ SKR_FN void v_store2_float(int type, void *p, int64_t i, vf2 a)
 
 SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
 {
+    int high = n > 4 ? n - 4 : 0;
     if (type == SKR_F32) {
-        float t[8];
-        _mm256_storeu_ps(t, a);
-        for (int k = 0; k < n; k++)
-            ((float *)p)[i + k] = t[k];
+        float *to = (float *)p + i;
+        v_put4(to, _mm256_castps256_ps128(a), n);
+        v_put4(to + 4, _mm256_extractf128_ps(a, 1), high);
     } else {
-        uint16_t t[8];
-        v_store_float(type, t, 0, a);
-        for (int k = 0; k < n; k++)
-            ((uint16_t *)p)[i + k] = t[k];
+        uint16_t *to = (uint16_t *)p + i;
+        __m128i h = v_narrow(type, a);
+        skr_put4(to, (uint64_t)_mm_cvtsi128_si64(h), n);
+        skr_put4(to + 4, (uint64_t)_mm_extract_epi64(h, 1), high);
     }
 }
 
-SKR_FN void vi_store_u8(uint8_t *p, vi a)
+SKR_FN uint64_t vi_low_bytes(vi a)
 {
     __m256i pick = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* low byte of each lane */
                                     0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     a = _mm256_shuffle_epi8(a, pick);
     __m128i b = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    _mm_storel_epi64((__m128i *)p, b);
+    return (uint64_t)_mm_cvtsi128_si64(b);
+}
+
+SKR_FN void vi_store_u8(uint8_t *p, vi a)
+{
+    uint64_t w = vi_low_bytes(a);
+    __builtin_memcpy(p, &w, 8);
 }
 
 SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
 {
-    uint8_t t[8];
-    vi_store_u8(t, a);
+    uint64_t w = vi_low_bytes(a);
     for (int k = 0; k < n; k++)
-        p[k] = t[k];
+        p[k] = (uint8_t)(w >> 8 * k);
 }
 
 SKR_FN vf v_round_to(int type, vf a)
@@ -185,6 +214,13 @@ SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
     vf2 a = v_load2(type, p, i);
     acc->lo = v_fma(a.lo, a.lo, acc->lo);
     acc->hi = v_fma(a.hi, a.hi, acc->hi);
+}
+
+SKR_FN void v_dot2(int type, const void *p, const void *q, int64_t i, vf2 w, vf2 *acc)
+{
+    vf2 a = v_load2(type, p, i), b = v_load2(type, q, i);
+    acc->lo = v_fma(v_mul(a.lo, w.lo), b.lo, acc->lo);
+    acc->hi = v_fma(v_mul(a.hi, w.hi), b.hi, acc->hi);
 }
 
 SKR_FN void v_prefetch_l2(const void *p)

@@ -102,29 +102,26 @@ SKR_FN uint16x8_t v_narrow2_f16(vf2 a)
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a.lo), a.hi));
 }
 
+/* ZIP with zero puts each bf16 in the high half of a lane. Four a cycle on Neoverse V1, where SHLL is two. */
 SKR_FN vf2 v_widen2_bf16(uint16x8_t a)
 {
-    vf2 r;
-    r.lo = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(a), 16));
-    r.hi = vreinterpretq_f32_u32(vshll_high_n_u16(a, 16));
-    return r;
+    uint16x8_t zero = vdupq_n_u16(0);
+    return (vf2){vreinterpretq_f32_u16(vzip1q_u16(zero, a)), vreinterpretq_f32_u16(vzip2q_u16(zero, a))};
 }
 
-/* At neonmm f16 is widened by FMLAL with 1.0 onto -0.0 (which keeps the sign of a zero): exact, and four a cycle on Neoverse V1
- * where FCVTL is one. */
 SKR_FN vf2 v_widen2_f16(uint16x8_t a)
 {
-    vf2 r;
     float16x8_t h = vreinterpretq_f16_u16(a);
-#if defined(__ARM_FEATURE_FP16_FML)
-    float16x8_t one = vreinterpretq_f16_u16(vdupq_n_u16(0x3c00));
-    r.lo = vfmlalq_low_f16(vdupq_n_f32(-0.0f), h, one);
-    r.hi = vfmlalq_high_f16(vdupq_n_f32(-0.0f), h, one);
-#else
-    r.lo = vcvt_f32_f16(vget_low_f16(h));
-    r.hi = vcvt_high_f32_f16(h);
-#endif
-    return r;
+    return (vf2){vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h)};
+}
+
+/* A zero made anew each time it is used: the core drops MOVI #0 before it reaches a pipe, where a compiler would copy a zero register, which takes
+ * a slot of a pipe. (volatile: or it would be hoisted out of the loop and copied.) */
+SKR_FN vf v_fresh_zero(void)
+{
+    vf zero;
+    __asm__ volatile("movi %0.2d, #0" : "=w"(zero));
+    return zero;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -149,18 +146,36 @@ SKR_FN vf2 v_load2(int type, const void *p, int64_t i)
     return type == SKR_F16 ? v_widen2_f16(h) : v_widen2_bf16(h);
 }
 
+/* FCVTL is one a cycle on Neoverse V1 and shares its pipe with FCVTN; FMLAL with 1.0 onto 0 widens too, four a cycle. */
+SKR_FN vf2 v_load2_fast(int type, const void *p, int64_t i)
+{
+#if defined(__ARM_FEATURE_FP16_FML)
+    if (type == SKR_F16) {
+        float16x8_t h = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)p + i));
+        float16x8_t one = vreinterpretq_f16_u16(vdupq_n_u16(0x3c00));
+        return (vf2){vfmlalq_low_f16(v_fresh_zero(), h, one), vfmlalq_high_f16(v_fresh_zero(), h, one)};
+    }
+#endif
+    return v_load2(type, p, i);
+}
+
 SKR_FN vf v_load_n(int type, const void *p, int64_t i, int n)
 {
     if (type == SKR_F32) {
-        float t[4] = {0};
-        for (int k = 0; k < n; k++)
-            t[k] = ((const float *)p)[i + k];
-        return vld1q_f32(t);
+        const float *from = (const float *)p + i;
+        float32x2_t zero = vdup_n_f32(0.0f), low = zero, high = zero;
+        if (n >= 4)
+            return vld1q_f32(from);
+        if (n >= 2)
+            low = vld1_f32(from);
+        if (n == 3)
+            high = vld1_lane_f32(from + 2, zero, 0);
+        if (n == 1)
+            low = vld1_lane_f32(from, zero, 0);
+        return vcombine_f32(low, high);
     }
-    uint16_t t[4] = {0};
-    for (int k = 0; k < n; k++)
-        t[k] = ((const uint16_t *)p)[i + k];
-    return v_load(type, t, 0);
+    uint16x4_t h = vcreate_u16(skr_get4((const uint16_t *)p + i, n));
+    return type == SKR_F16 ? v_widen_f16(h) : v_widen_bf16(h);
 }
 
 SKR_FN void v_store_float(int type, void *p, int64_t i, vf a)
@@ -183,33 +198,41 @@ SKR_FN void v_store2_float(int type, void *p, int64_t i, vf2 a)
 
 SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
 {
-    if (type == SKR_F32) {
-        float t[4];
-        vst1q_f32(t, a);
-        for (int k = 0; k < n; k++)
-            ((float *)p)[i + k] = t[k];
-    } else {
-        uint16_t t[4];
-        v_store_float(type, t, 0, a);
-        for (int k = 0; k < n; k++)
-            ((uint16_t *)p)[i + k] = t[k];
+    if (type != SKR_F32) {
+        uint16x4_t h = type == SKR_F16 ? v_narrow_f16(a) : v_narrow_bf16(a);
+        skr_put4((uint16_t *)p + i, vget_lane_u64(vreinterpret_u64_u16(h), 0), n);
+        return;
     }
+    float *to = (float *)p + i;
+    if (n >= 4) {
+        vst1q_f32(to, a);
+    } else {
+        if (n >= 2)
+            vst1_f32(to, vget_low_f32(a));
+        if (n == 3)
+            vst1q_lane_f32(to + 2, a, 2);
+        if (n == 1)
+            vst1q_lane_f32(to, a, 0);
+    }
+}
+
+SKR_FN uint32_t vi_low_bytes(vi a)
+{
+    uint16x4_t h = vmovn_u32(vreinterpretq_u32_s32(a));
+    return vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(h, h))), 0);
 }
 
 SKR_FN void vi_store_u8(uint8_t *p, vi a)
 {
-    uint16x4_t h = vmovn_u32(vreinterpretq_u32_s32(a));
-    uint8x8_t b = vmovn_u16(vcombine_u16(h, h));
-    uint32_t w = vget_lane_u32(vreinterpret_u32_u8(b), 0);
+    uint32_t w = vi_low_bytes(a);
     __builtin_memcpy(p, &w, 4);
 }
 
 SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
 {
-    uint8_t t[4];
-    vi_store_u8(t, a);
+    uint32_t w = vi_low_bytes(a);
     for (int k = 0; k < n; k++)
-        p[k] = t[k];
+        p[k] = (uint8_t)(w >> 8 * k);
 }
 
 SKR_FN vf v_round_to(int type, vf a)
@@ -241,6 +264,34 @@ SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
     vf2 a = v_load2(type, p, i);
     acc->lo = v_fma(a.lo, a.lo, acc->lo);
     acc->hi = v_fma(a.hi, a.hi, acc->hi);
+}
+
+/* The products of 16-bit elements are exact in f32, so they come first and need no widening either. BFMLALB/T pair even and odd elements: w is
+ * sorted to match. */
+SKR_FN void v_dot2(int type, const void *p, const void *q, int64_t i, vf2 w, vf2 *acc)
+{
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (type == SKR_BF16) {
+        bfloat16x8_t a = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)p + i));
+        bfloat16x8_t b = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)q + i));
+        vf even = vbfmlalbq_f32(v_fresh_zero(), a, b), odd = vbfmlaltq_f32(v_fresh_zero(), a, b);
+        acc->lo = v_fma(even, vuzp1q_f32(w.lo, w.hi), acc->lo);
+        acc->hi = v_fma(odd, vuzp2q_f32(w.lo, w.hi), acc->hi);
+        return;
+    }
+#endif
+#if defined(__ARM_FEATURE_FP16_FML)
+    if (type == SKR_F16) {
+        float16x8_t a = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)p + i));
+        float16x8_t b = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)q + i));
+        acc->lo = v_fma(vfmlalq_low_f16(v_fresh_zero(), a, b), w.lo, acc->lo);
+        acc->hi = v_fma(vfmlalq_high_f16(v_fresh_zero(), a, b), w.hi, acc->hi);
+        return;
+    }
+#endif
+    vf2 a = v_load2(type, p, i), b = v_load2(type, q, i);
+    acc->lo = v_fma(v_mul(a.lo, w.lo), b.lo, acc->lo);
+    acc->hi = v_fma(v_mul(a.hi, w.hi), b.hi, acc->hi);
 }
 
 SKR_FN void v_prefetch_l2(const void *p)

@@ -141,6 +141,11 @@ SKR_FN vf2 v_load2(int type, const void *p, int64_t i)
     return r;
 }
 
+SKR_FN vf2 v_load2_fast(int type, const void *p, int64_t i)
+{
+    return v_load2(type, p, i);
+}
+
 SKR_FN vf v_load_n(int type, const void *p, int64_t i, int n)
 {
     return n > 0 ? v_load(type, p, i) : 0.0f;
@@ -186,6 +191,13 @@ SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
     vf2 a = v_load2(type, p, i);
     acc->lo = v_fma(a.lo, a.lo, acc->lo);
     acc->hi = v_fma(a.hi, a.hi, acc->hi);
+}
+
+SKR_FN void v_dot2(int type, const void *p, const void *q, int64_t i, vf2 w, vf2 *acc)
+{
+    vf2 a = v_load2(type, p, i), b = v_load2(type, q, i);
+    acc->lo = v_fma(v_mul(a.lo, w.lo), b.lo, acc->lo);
+    acc->hi = v_fma(v_mul(a.hi, w.hi), b.hi, acc->hi);
 }
 
 SKR_FN void v_prefetch_l2(const void *p)

@@ -167,17 +167,16 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
 
 /* ---------------------------------------------------------------- plan */
 
-/* All of these are functions of the problem alone: the thread count never changes a bit.
- * A task has at least TASK_BYTES of traffic, so that handing it out costs nothing, and MANY tasks are enough to balance any machine; but a task's
- * first row cannot overlap with the one before it, so tasks get PIPELINED_ROWS rows unless that leaves fewer than FEW tasks.
- * Sums over rows: at most FEW partial sums of at least MIN_PART_ROWS rows; more than MAX_PART_ROWS in a chain would lose f32 accuracy. */
+/* Rows that do not meet in a sum: TASKS tasks for each thread balance the load, each with at least TASK_BYTES of traffic; fewer are better, for
+ * a task's first row cannot overlap with the one before it. How rows are cut into tasks changes no bit.
+ * Sums over rows are cut by the problem alone: at most MAX_PARTS partial sums of at least MIN_PART_ROWS rows each; more than
+ * MAX_PART_ROWS in one chain would lose f32 accuracy. */
 enum {
     ALIGN = 256,
-    TASK_BYTES = 256 * 1024,
-    MANY = 256,
-    FEW = 64,
-    PIPELINED_ROWS = 16,
-    MIN_PART_ROWS = 8,
+    TASKS = 8,
+    TASK_BYTES = 64 * 1024,
+    MAX_PARTS = 64,
+    MIN_PART_ROWS = 16,
     MAX_PART_ROWS = 16384
 };
 
@@ -243,10 +242,9 @@ static void plan_param_step(skr_rms_norm_cpu *cpu, int64_t heads, int64_t n, skr
     step->n_tasks = mul(heads, ceil_div(n, SKR_PARAM_PIECE));
 }
 
-static int64_t rows_per_task(int64_t m, int64_t bytes)
+static int64_t rows_per_task(int64_t m, int64_t bytes, int width)
 {
-    int64_t rows = max64(ceil_div(m, MANY), TASK_BYTES / max64(bytes, 1));
-    rows = max64(rows, min64(PIPELINED_ROWS, ceil_div(m, FEW)));
+    int64_t rows = max64(ceil_div(m, (int64_t)TASKS * width), TASK_BYTES / max64(bytes, 1));
     return max64(1, min64(rows, m));
 }
 
@@ -276,12 +274,12 @@ static saker_status plan_cpu(skr_call *call, skr_rms_norm_job *job, const skr_ta
     cpu->scratch_bytes = (int64_t)skr_align_up((size_t)mul(rows, mul(n, sizeof(float))), ALIGN);
     cpu->scratch_at = take(&at, mul(target->width, cpu->scratch_bytes));
     plan_param_step(cpu, job->heads, n, plan);
-    cpu->rows_per_task = rows_per_task(m, bytes);
+    cpu->rows_per_task = rows_per_task(m, bytes, target->width);
     plan_rows_step(plan, m, cpu->rows_per_task);
     return take_done(call, at, plan);
 }
 
-static saker_status plan_backward_cpu(skr_call *call, skr_rms_norm_backward_job *job, skr_plan *plan)
+static saker_status plan_backward_cpu(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_rms_norm_cpu *cpu = &job->cpu;
     int64_t m = job->rows.m, n = job->n, at = 0, sum_bytes = mul(job->heads, mul(n, sizeof(float)));
@@ -292,10 +290,10 @@ static saker_status plan_backward_cpu(skr_call *call, skr_rms_norm_backward_job 
     cpu->bias_at = -1;
     plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
     if (sums) {
-        int64_t parts = max64(1, min64(FEW, m / MIN_PART_ROWS));
+        int64_t parts = max64(1, min64(MAX_PARTS, m / MIN_PART_ROWS));
         job->rows_per_part = max64(1, min64(ceil_div(m, parts), MAX_PART_ROWS));
     } else {
-        job->rows_per_part = rows_per_task(m, bytes);
+        job->rows_per_part = rows_per_task(m, bytes, target->width);
     }
     job->n_parts = ceil_div(m, job->rows_per_part);
     cpu->dweight_at = job->dweight.data ? take(&at, mul(job->n_parts, sum_bytes)) : -1;
@@ -323,7 +321,7 @@ static saker_status plan_backward(skr_call *call, void *job, const skr_target *t
 {
     if (target->backend == SKR_CUDA)
         return skr_rms_norm_backward_plan_cuda(call, job, target, out);
-    return plan_backward_cpu(call, job, out);
+    return plan_backward_cpu(call, job, target, out);
 }
 
 const skr_op skr_op_rms_norm = {

@@ -291,7 +291,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
             }
             float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]),
                   sum_square = (square[0] + square[1]) + (square[2] + square[3]);
-            owner.sum2(sum, sum_square);
+            owner.template reduce2<skr_sum, skr_sum>(sum, sum_square);
             float rstd =
                 job.rstd.data ? *(const float *)any_row(job.rows, job.rstd, row) : rstd_of(sum_square, n, job.eps);
             float mean = __fdiv_rn(sum, (float)n) * rstd;
@@ -308,7 +308,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
                     for (int j = 0; j < 4; j++)
                         sum = __fmaf_rn(fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset), fx[j] * rstd, sum);
                 }
-                owner.sum2(sum, none);
+                owner.template reduce2<skr_sum, skr_sum>(sum, none);
                 mean = __fdiv_rn(sum, (float)n);
             }
             for (int64_t i = warp; i < chunks; i += WARPS) {

@@ -1,8 +1,9 @@
 /* rms_norm_backward_cpu.c - backward rows and the sums over rows. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Two sweeps a row. The first: dot = sum(dy * w * x), and sum(x * x) where rstd is not given. The second, with k = rstd^2 * dot / N:
- *     dx = rstd * (dy * w - x * k) + dres,   dw += dy * (x * rstd),   db += dy.
+ * Two sweeps a row. The first: dot = sum(dy * w * x), and sum(x * x) where rstd is not given. The second, with e = dy * rstd and
+ * k = rstd^3 * dot / N, which is the formula of rms_norm.h in the fewest operations:
+ *     dx = e * w - x * k + dres,   dw += e * x,   db += dy.
  * dw and db are sums over one part of the rows, in row order; the last step adds the parts. dy, x and dx of one type are read and written
  * where they are; when types differ, or h is rounded on the way, chunks pass through f32 buffers. */
 #include "rms_norm_cpu.h"
@@ -27,13 +28,9 @@ SKR_FN float total(const vf2 *a)
 
 SKR_FN void dot_block(int t, const void *dy, const void *x, const vf2 *w, int64_t i, vf2 *a)
 {
-    vf2 g[K];
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        g[k] = v2_mul(v_load2(t, dy, i + 2 * k * SKR_LANES), w[k]);
-    SKR_UNROLL
-    for (int k = 0; k < K; k++)
-        a[k] = v2_fma(g[k], v_load2(t, x, i + 2 * k * SKR_LANES), a[k]);
+        v_dot2(t, dy, x, i + 2 * k * SKR_LANES, w[k], &a[k]);
 }
 
 /* What is left after the whole blocks; every way to sum a row ends with this. */
@@ -112,17 +109,21 @@ typedef struct grad {
     const char *ahead_dy, *ahead_x;
 } grad;
 
-SKR_FN vf2 dx_of(int want, vf2 dy, vf2 x, vf2 w, vf2 dres, vf rstd, vf k)
+SKR_FN vf2 dx_of(int want, vf2 e, vf2 x, vf2 w, vf2 dres, vf k)
 {
-    vf2 g = v2_mul(dy, w);
-    g.lo = v_fnma(x.lo, k, g.lo);
-    g.hi = v_fnma(x.hi, k, g.hi);
-    return want & HAVE_DRES ? v2_fma(g, (vf2){rstd, rstd}, dres) : v2_scale(g, rstd);
+    vf2 g = want & HAVE_DRES ? v2_fma(e, w, dres) : v2_mul(e, w);
+    return (vf2){v_fnma(x.lo, k, g.lo), v_fnma(x.hi, k, g.hi)};
+}
+
+/* What e * x or, where h = x * rstd is rounded on the way, dy * h adds to dw. */
+SKR_FN vf2 dw_of(int round, vf2 dy, vf2 e, vf2 x, vf rstd, vf2 dw)
+{
+    return round == SKR_F32 ? v2_fma(e, x, dw) : v2_fma(dy, v2_round_to(round, v2_scale(x, rstd)), dw);
 }
 
 SKR_FN void grad_block(int t, int round, int want, const grad *a, const vf2 *w, vf rstd, vf k1, int64_t at)
 {
-    vf2 dy[K], x[K], dw[K], db[K], dx[K], dres[K];
+    vf2 dy[K], x[K], e[K], dw[K], db[K], dx[K], dres[K];
 #define EACH_PAIR(statement)                                                                                           \
     SKR_UNROLL                                                                                                         \
     for (int k = 0; k < K; k++) {                                                                                      \
@@ -130,15 +131,14 @@ SKR_FN void grad_block(int t, int round, int want, const grad *a, const vf2 *w, 
         (void)i;                                                                                                       \
         statement;                                                                                                     \
     }
-    EACH_PAIR(dy[k] = v_load2(t, a->dy, i))
-    EACH_PAIR(x[k] = want & (WANT_DX | WANT_DW) ? v_load2(t, a->x, i) : v2_set1(0.0f))
-    EACH_PAIR(dres[k] = want & HAVE_DRES ? v_load2(t, a->dres, i) : v2_set1(0.0f))
+    EACH_PAIR(dy[k] = v_load2_fast(t, a->dy, i))
+    EACH_PAIR(x[k] = want & (WANT_DX | WANT_DW) ? v_load2_fast(t, a->x, i) : v2_set1(0.0f))
+    EACH_PAIR(dres[k] = want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f))
+    EACH_PAIR(e[k] = want & (WANT_DX | WANT_DW) ? v2_scale(dy[k], rstd) : dy[k])
     if (want & WANT_DX)
-        EACH_PAIR(dx[k] = dx_of(want, dy[k], x[k], w[k], dres[k], rstd, k1))
-    if (want & WANT_DW) {
-        EACH_PAIR(x[k] = v2_round_to(round, v2_scale(x[k], rstd)))
-        EACH_PAIR(dw[k] = v2_fma(dy[k], x[k], v_load2(SKR_F32, a->dw, i)))
-    }
+        EACH_PAIR(dx[k] = dx_of(want, e[k], x[k], w[k], dres[k], k1))
+    if (want & WANT_DW)
+        EACH_PAIR(dw[k] = dw_of(round, dy[k], e[k], x[k], rstd, v_load2(SKR_F32, a->dw, i)))
     if (want & WANT_DB)
         EACH_PAIR(db[k] = v2_add(dy[k], v_load2(SKR_F32, a->db, i)))
     if (want & WANT_DW)
@@ -154,17 +154,15 @@ SKR_FN void grad_tail(int t, int round, int want, const grad *a, vf rstd, vf k1,
 {
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        vf2 dy = v_load2_n(t, a->dy, i, m), x = dy;
+        vf2 dy = v_load2_n(t, a->dy, i, m), e = v2_scale(dy, rstd), x = dy;
         if (want & (WANT_DX | WANT_DW))
             x = v_load2_n(t, a->x, i, m);
         if (want & WANT_DX) {
             vf2 dres = want & HAVE_DRES ? v_load2_n(t, a->dres, i, m) : v2_set1(0.0f);
-            v_store2_n(t, a->dx, i, dx_of(want, dy, x, v_load2_n(SKR_F32, a->w, i, m), dres, rstd, k1), m);
+            v_store2_n(t, a->dx, i, dx_of(want, e, x, v_load2_n(SKR_F32, a->w, i, m), dres, k1), m);
         }
-        if (want & WANT_DW) {
-            vf2 h = v2_round_to(round, v2_scale(x, rstd));
-            v_store2_n(SKR_F32, a->dw, i, v2_fma(dy, h, v_load2_n(SKR_F32, a->dw, i, m)), m);
-        }
+        if (want & WANT_DW)
+            v_store2_n(SKR_F32, a->dw, i, dw_of(round, dy, e, x, rstd, v_load2_n(SKR_F32, a->dw, i, m)), m);
         if (want & WANT_DB)
             v_store2_n(SKR_F32, a->db, i, v2_add(dy, v_load2_n(SKR_F32, a->db, i, m)), m);
     }
@@ -184,22 +182,49 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
     grad_tail(t, round, want, &a, rstd, k, i, n);
 }
 
-/* The same, with the dot product of the next row formed block by block in between: memory is read while gradients are computed. */
+/* One block, with the dot product of the next row's formed in between: memory is read while gradients are computed. */
+SKR_FN void both_block(int t, int want, const grad *a, vf rstd, vf k1, vf2 *sum, int64_t at)
+{
+    vf2 w[K], dw[K], e[K], x[K], g[K];
+    load_weight(a->w, at, w);
+    if (want & WANT_DW)
+        load_weight(a->dw, at, dw);
+#define EACH_PAIR(statement)                                                                                           \
+    SKR_UNROLL                                                                                                         \
+    for (int k = 0; k < K; k++) {                                                                                      \
+        const int64_t i = at + 2 * k * SKR_LANES;                                                                      \
+        (void)i;                                                                                                       \
+        statement;                                                                                                     \
+    }
+    EACH_PAIR(e[k] = v2_scale(v_load2_fast(t, a->dy, i), rstd))
+    EACH_PAIR(x[k] = v_load2_fast(t, a->x, i))
+    EACH_PAIR(g[k] = want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f))
+    dot_block(t, a->next_dy, a->next_x, w, at, sum);
+    if (want & WANT_DW)
+        EACH_PAIR(dw[k] = v2_fma(e[k], x[k], dw[k]))
+    EACH_PAIR(g[k] = dx_of(want, e[k], x[k], w[k], g[k], k1))
+    if (want & WANT_DW)
+        EACH_PAIR(v_store2(SKR_F32, a->dw, i, dw[k]))
+    EACH_PAIR(v_store2(t, a->dx, i, g[k]))
+#undef EACH_PAIR
+}
+
 SKR_FN float both_body(int t, int want, const grad *given, int64_t n)
 {
-    const int bytes = t == SKR_F32 ? 4 : 2;
+    const int bytes = t == SKR_F32 ? 4 : 2, step = BLOCK * bytes < LINE ? LINE / bytes : BLOCK;
     grad a = *given;
     vf rstd = v_set1(a.rstd), k = v_set1(a.k);
     vf2 sum[K] = {v2_set1(0.0f), v2_set1(0.0f)};
     int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        vf2 weight[K];
-        prefetch_block(a.ahead_dy + i * bytes, BLOCK * bytes);
-        prefetch_block(a.ahead_x + i * bytes, BLOCK * bytes);
-        load_weight(a.w, i, weight);
-        dot_block(t, a.next_dy, a.next_x, weight, i, sum);
-        grad_block(t, SKR_F32, want, &a, weight, rstd, k, i);
+    for (; i + step <= n; i += step) {
+        prefetch_block(a.ahead_dy + i * bytes, step * bytes);
+        prefetch_block(a.ahead_x + i * bytes, step * bytes);
+        SKR_UNROLL
+        for (int at = 0; at < step; at += BLOCK)
+            both_block(t, want, &a, rstd, k, sum, i + at);
     }
+    for (; i + BLOCK <= n; i += BLOCK)
+        both_block(t, want, &a, rstd, k, sum, i);
     dot_tail(t, a.next_dy, a.next_x, a.w, i, n, sum);
     grad_tail(t, SKR_F32, want, &a, rstd, k, i, n);
     return total(sum);
@@ -249,6 +274,8 @@ typedef struct sweep {
     int in_place;    /* dy, x, dres and dx have one type and need no buffers */
     int type;        /* that one, else f32 */
     int64_t chunk;
+    double one_over_n;
+    lead ahead;      /* of dy and x, when they have one type */
     float *dy, *x, *dx, *dres; /* buffers of STAGED elements */
 } sweep;
 
@@ -344,6 +371,7 @@ static void second_sweep(const sweep *s, const row_data *r)
     }
 }
 
+/* Gradients of one row, and the dot product of the next. */
 static double both_sweeps(const sweep *s, const row_data *r, const row_data *next, int64_t next_row, int64_t end)
 {
     const job_t *job = s->job;
@@ -353,8 +381,8 @@ static double both_sweeps(const sweep *s, const row_data *r, const row_data *nex
         grad g = grad_at(r, i, bytes);
         g.next_dy = next->dy + i * bytes;
         g.next_x = next->x + i * bytes;
-        g.ahead_dy = ahead_of(&job->rows, &job->dy, job->n, next_row, end, i * bytes);
-        g.ahead_x = ahead_of(&job->rows, &job->x, job->n, next_row, end, i * bytes);
+        g.ahead_dy = ahead_at(&s->ahead, &job->rows, &job->dy, next_row, end, i * bytes);
+        g.ahead_x = ahead_at(&s->ahead, &job->rows, &job->x, next_row, end, i * bytes);
         dot += (double)s->both(&g, chunk_at(s, i));
     }
     return dot;
@@ -368,6 +396,8 @@ static void start(sweep *s, const job_t *job, float (*buffer)[STAGED])
     s->in_place = dyt == xt && xt == dxt && xt == drt && round == SKR_F32;
     s->type = s->in_place ? dyt : SKR_F32;
     s->chunk = s->in_place ? CHUNK : STAGED;
+    s->one_over_n = 1.0 / (double)job->n;
+    s->ahead = lead_of(&job->x, job->n);
     s->want = (job->dx.data ? WANT_DX : 0) | (job->dweight.data ? WANT_DW : 0) | (job->dbias.data ? WANT_DB : 0) |
               (job->dres.data ? HAVE_DRES : 0);
     s->dot = s->want & WANT_DX ? dots[s->type] : NULL;
@@ -379,7 +409,7 @@ static void start(sweep *s, const job_t *job, float (*buffer)[STAGED])
 static row_data row_at(const job_t *job, int64_t row, float *dw, float *db)
 {
     const skr_rms_norm_cpu *cpu = &job->cpu;
-    int64_t h = row % job->heads;
+    int64_t h = head_of(job->heads, row);
     row_data r = {.dy = row_of(&job->rows, &job->dy, row), .x = row_of(&job->rows, &job->x, row)};
     r.w = param_row(&job->head, &job->weight, cpu->weight_at, cpu->weight_stride, h);
     r.dres = job->dres.data ? row_of(&job->rows, &job->dres, row) : NULL;
@@ -389,12 +419,13 @@ static row_data row_at(const job_t *job, int64_t row, float *dw, float *db)
     return r;
 }
 
-/* rstd, and k = rstd * mean(g * h) = rstd^2 * dot / N, from the first sweep's sums. */
-static void finish_row(const job_t *job, int64_t row, sums sum, row_data *r)
+/* rstd, and k = rstd^2 * mean(g * h) = rstd^3 * dot / N, from the first sweep's sums. */
+static void finish_row(const sweep *s, int64_t row, sums sum, row_data *r)
 {
-    float rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row) : rstd_of(sum.square, job->n, job->eps);
-    r->rstd = rstd;
-    r->k = (float)((double)rstd * rstd * sum.dot / (double)job->n);
+    const job_t *job = s->job;
+    r->rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row) : rstd_of(sum.square, s->one_over_n, job->eps);
+    double rstd = (double)r->rstd;
+    r->k = (float)(rstd * rstd * rstd * (sum.dot * s->one_over_n));
 }
 
 static float *part_of(const job_t *job, int64_t at, int64_t part)
@@ -416,11 +447,10 @@ static void rows(const job_t *job, int64_t part)
     int64_t begin = part * job->rows_per_part, end = begin + job->rows_per_part;
     end = end < job->rows.m ? end : job->rows.m;
     float *dw = part_of(job, job->cpu.dweight_at, part), *db = part_of(job, job->cpu.dbias_at, part);
-    row_data r = row_at(job, begin, dw, db);
+    row_data r = row_at(job, begin, dw, db), next = r;
     sums sum = first_sweep(&s, &r);
-    for (int64_t row = begin; row < end; row++) {
-        finish_row(job, row, sum, &r);
-        row_data next = r;
+    for (int64_t row = begin; row < end; row++, r = next) {
+        finish_row(&s, row, sum, &r);
         if (row + 1 < end)
             next = row_at(job, row + 1, dw, db);
         if (s.both && row + 1 < end) {
@@ -430,7 +460,6 @@ static void rows(const job_t *job, int64_t part)
             if (row + 1 < end)
                 sum = first_sweep(&s, &next);
         }
-        r = next;
     }
 }
 

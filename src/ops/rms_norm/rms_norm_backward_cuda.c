@@ -7,15 +7,40 @@
 #include "rms_norm_cuda.h"
 
 SKR_FATBIN(rms_norm_backward_sm80)
+SKR_FATBIN(rms_norm_backward_lean_sm80)
 SKR_FATBIN(rms_norm_backward_sm90)
 
 #define TYPE_f32  SKR_F32
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
+/* The weights do not fit the registers beside the rest. In these tables the field `rows` says whether weights are in shared memory. */
+#define WIDE(type, vpt) (vpt * (TYPE_##type == SKR_F32 ? 4 : 8) > 16)
 
+static const skr_norm_shape lean_shape[] = {
+#define SKR_BACKWARD_LEAN(type, lanes, threads, vpt, stages, shared, blocks, parts)                                    \
+    {TYPE_##type, lanes, threads, vpt, shared, stages, 1, 1, parts, "lean " #type " " #lanes "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel lean_kernel[] = {
+#define SKR_BACKWARD_LEAN(type, lanes, threads, vpt, stages, shared, blocks, parts)                                    \
+    SKR_KERNEL(rms_norm_backward_lean_sm80, "skr_rms_norm_backward_lean_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED,  \
+               1),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape lean_wide_shape[] = {
+#define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
+    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, parts, "lean " #type " cluster " #threads "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel lean_wide_kernel[] = {
+#define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
+    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_lean_" #type "_c" #threads "x" #vpt "_" #least,          \
+               SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
 static const skr_norm_shape block_shape[] = {
 #define SKR_BACKWARD(type, lanes, threads, vpt, stages, blocks, parts)                                                 \
-    {TYPE_##type, lanes, threads, vpt, 1, stages, 1, 1, parts, #type " " #lanes "x" #vpt},
+    {TYPE_##type, lanes, threads, vpt, WIDE(type, vpt), stages, 1, 1, parts, #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel block_kernel[] = {
@@ -25,7 +50,8 @@ static skr_cuda_kernel block_kernel[] = {
 };
 static const skr_norm_shape wide_shape[] = {
 #define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
-    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, parts, #type " cluster " #threads "x" #vpt},
+    {TYPE_##type, threads, threads, vpt, WIDE(type, vpt), stages, least, most, parts,                                  \
+     #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel wide_kernel[] = {
@@ -58,10 +84,19 @@ static bool aligned(const skr_rms_norm_backward_job *job, int vec)
            skr_norm_param_aligned(job->heads, &job->weight, vec);
 }
 
+static bool is_lean(const skr_rms_norm_backward_job *job)
+{
+    const skr_rows *dx = &job->dx;
+    int64_t stride = job->x.stride[0];
+    return job->rows.n_dims == 1 && job->heads == 1 && job->rstd.data && !job->dres.data && !job->dbias.data &&
+           !(job->round_before_weight && job->x.type != SKR_F32) && job->dy.stride[0] == stride &&
+           (!dx->data || (dx->type == job->x.type && dx->stride[0] == stride));
+}
+
 static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_norm_shape *s, int vec)
 {
     int64_t dres = job->dres.data ? vec * skr_type_bytes(job->dres.type) : 0;
-    int64_t weight = s->vpt * vec > 16 ? 4 * s->vpt * vec : 0;
+    int64_t weight = s->rows ? 4 * s->vpt * vec : 0;
     int64_t dbias = job->dbias.data ? 4 * s->vpt * vec : 0;
     return s->threads * (s->stages * (2 * 16 * s->vpt + 4) + weight + dbias + (s->stages + 1) * s->vpt * dres);
 }
@@ -77,16 +112,17 @@ static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t grou
     job->rows_per_part = skr_norm_divide_up(rows, parts);
 }
 
-static bool plan_block(skr_rms_norm_backward_job *job, int vec, skr_plan *plan)
+static bool plan_block(skr_rms_norm_backward_job *job, const skr_norm_shape *shapes, skr_cuda_kernel *kernels, int count,
+                       int vec, skr_plan *plan)
 {
-    for (int i = 0; i < COUNT(block_shape); i++) {
-        const skr_norm_shape *s = &block_shape[i];
+    for (int i = 0; i < count; i++) {
+        const skr_norm_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
         if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > SKR_NORM_SHARED)
             continue;
         set_parts(job, s->walk, s->threads / s->lanes);
         skr_step *step = skr_plan_step(plan);
-        step->kernel = &block_kernel[i];
+        step->kernel = &kernels[i];
         step->grid = (uint32_t)job->n_parts;
         step->block = (uint32_t)s->threads;
         step->shared_bytes = (uint32_t)shared;
@@ -97,21 +133,22 @@ static bool plan_block(skr_rms_norm_backward_job *job, int vec, skr_plan *plan)
     return false;
 }
 
-static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *target, int vec, skr_plan *plan)
+static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *target, const skr_norm_shape *shapes,
+                         skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
 {
     if (target->sm != 90) {
         skr_why(plan, "cluster kernels: need compute capability 9.0, this is %d.%d", target->sm / 10, target->sm % 10);
         return false;
     }
-    for (int i = 0; i < COUNT(wide_shape); i++) {
-        const skr_norm_shape *s = &wide_shape[i];
+    for (int i = 0; i < count; i++) {
+        const skr_norm_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
         int cluster = skr_norm_cluster(job->n, s, vec);
         if (s->type != job->x.type || !cluster || shared > SKR_NORM_SHARED)
             continue;
         set_parts(job, s->walk / cluster, 1);
         skr_step *step = skr_plan_step(plan);
-        step->kernel = &wide_kernel[i];
+        step->kernel = &kernels[i];
         step->grid = (uint32_t)(job->n_parts * cluster);
         step->block = (uint32_t)s->threads;
         step->cluster = (uint32_t)cluster;
@@ -174,7 +211,11 @@ saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backwa
         else if (job->dy.type != job->x.type)
             skr_why(plan, "row kernels: dy and x differ in type");
         else
-            done = plan_block(job, vec, plan) || plan_cluster(job, target, vec, plan);
+            done = (is_lean(job) &&
+                    (plan_block(job, lean_shape, lean_kernel, COUNT(lean_shape), vec, plan) ||
+                     plan_cluster(job, target, lean_wide_shape, lean_wide_kernel, COUNT(lean_wide_shape), vec, plan))) ||
+                   plan_block(job, block_shape, block_kernel, COUNT(block_shape), vec, plan) ||
+                   plan_cluster(job, target, wide_shape, wide_kernel, COUNT(wide_shape), vec, plan);
         if (!done)
             plan_any(job, plan);
     }

@@ -6,15 +6,17 @@
  * them once, as one row of the workspace [n_parts / heads, heads, n] f32; a second kernel adds those rows in order. A
  * part has rows of one head only. The sums of dbias, where it is wanted, are kept in each thread's own slots in shared
  * memory: registers would be taken from everybody. Each thread copies its own vectors of the next STAGES rows to its
- * own slots in shared memory, so that bytes are always under way. */
+ * own slots in shared memory, so that bytes are always under way.
+ *
+ * LEAN is the common case, with about half the instructions a row: rstd is given, rows have one stride, the same for x, dy and dx (of T),
+ * one weight, no dres, no dbias, no round_before_weight. W_SHARED: weights in shared memory, not in registers. */
 #ifndef SKR_RMS_NORM_BACKWARD_ROWS_CUH
 #define SKR_RMS_NORM_BACKWARD_ROWS_CUH
 
 #include "rms_norm_rows.cuh"
 
-template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
+template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> struct rms_norm_backward {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, THREADS = Owner::threads;
-    static constexpr bool W_SHARED = VPT * V > 16; /* weights in shared memory, not in registers */
     /* Of wide rows with one stage, dy stays in its slots until the second pass, which refills each slot as it empties
      * it: fewer registers. */
     static constexpr bool LATE = STAGES == 1 && VPT * V > 16;
@@ -49,7 +51,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
             k.write_part(out, (float *)dynamic);
             out += job.n_parts * job.n;
         }
-        if (job.dbias.data) {
+        if (k.dbias()) {
             k.fetch_dbias();
             k.write_part(out, (float *)dynamic);
         }
@@ -69,12 +71,24 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
         step = subs * Owner::groups;
         slots = dynamic + threadIdx.x * 16;
         dres_bytes = V * skr_type_bytes(j.dres.type);
-        dres_slots = dynamic + DBIAS_AT + (j.dbias.data ? VPT * V * 4 * THREADS : 0) + threadIdx.x * dres_bytes;
+        dres_slots = dynamic + DBIAS_AT + ((!LEAN && j.dbias.data) ? VPT * V * 4 * THREADS : 0) + threadIdx.x * dres_bytes;
     }
 
+    __device__ __forceinline__ bool rstd() const
+    {
+        return LEAN || job.rstd.data;
+    }
+    __device__ __forceinline__ bool dres() const
+    {
+        return !LEAN && job.dres.data;
+    }
+    __device__ __forceinline__ bool dbias() const
+    {
+        return !LEAN && job.dbias.data;
+    }
     __device__ __forceinline__ skr_row row(int k) const
     {
-        return row_of(job.rows, k * (int)job.heads + head);
+        return LEAN ? skr_row{{k, 0, 0, 0}, true} : row_of(job.rows, k * (int)job.heads + head);
     }
     __device__ __forceinline__ int mine(int k) const
     {
@@ -87,6 +101,8 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
 
     __device__ __forceinline__ char *at(const skr_rows &t, const skr_row &index, int bytes) const
     {
+        if (LEAN) /* x, dy and dx have one stride */
+            return (char *)t.data + (index.at[0] * job.x.stride[0] + column(0)) * skr_elem<T>::bytes;
         return row_at<char>(t, index, bytes) + column(0) * bytes;
     }
 
@@ -116,6 +132,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
         if (mine(k) < rows) {
             skr_row index = row(mine(k));
             const char *x = at(job.x, index, skr_elem<T>::bytes), *dy = at(job.dy, index, skr_elem<T>::bytes);
+            asm volatile("" : "+l"(x), "+l"(dy)); /* one address each, and constants added to it */
 #pragma unroll
             for (int i = 0; i < VPT; i++)
                 if (i < slice.valid) {
@@ -123,11 +140,11 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                     if (DY)
                         copy_async16(slot(stage, 1, i), dy + i * L * 16);
                 }
-            if (job.rstd.data)
+            if (rstd())
                 asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(rstd_slot(stage)),
                              "l"(row_at<char>(job.rstd, index, 4))
                              : "memory");
-            if (job.dres.data) {
+            if (dres()) {
                 const char *d = at(job.dres, index, skr_type_bytes(job.dres.type));
 #pragma unroll
                 for (int i = 0; i < VPT; i++)
@@ -189,7 +206,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
             for (int c = 0; c < V; c += 4) {
                 if (W_SHARED)
                     shared_store16(weight_slot(i, c), pack<SKR_F32>(f + c));
-                if (job.dbias.data)
+                if (dbias())
                     shared_store16(dbias_slot(i, c), make_uint4(0, 0, 0, 0));
             }
             if (!W_SHARED)
@@ -205,26 +222,23 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
             uint4 x[VPT], dy[KEPT];
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
-                x[i] = make_uint4(0, 0, 0, 0);
-                if (in && i < slice.valid)
-                    x[i] = shared_load16(slot(stage, 0, i));
+                x[i] = fetch(in, stage, 0, i);
                 if (!LATE)
-                    dy[i < KEPT ? i : 0] = fetch_dy(in, stage, i);
+                    dy[i < KEPT ? i : 0] = fetch(in, stage, 1, i);
             }
-            float rstd = 0.0f;
-            if (job.rstd.data && in)
-                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(rstd) : "r"(rstd_slot(stage)) : "memory");
+            float rs = 0.0f;
+            if (rstd() && in)
+                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(rs) : "r"(rstd_slot(stage)) : "memory");
 
             float dot[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
                 float fx[V], fdy[V], fw[V];
-                unpack<T>(x[i], fx), unpack<T>(LATE ? fetch_dy(in, stage, i) : dy[i < KEPT ? i : 0], fdy),
-                    weights(i, fw);
+                unpack<T>(x[i], fx), unpack<T>(LATE ? fetch(in, stage, 1, i) : dy[i < KEPT ? i : 0], fdy), weights(i, fw);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     dot[c & 1] = __fmaf_rn(fdy[c] * fw[c], fx[c], dot[c & 1]);
-                if (!job.rstd.data)
+                if (!rstd())
 #pragma unroll
                     for (int c = 0; c < V; c++)
                         square[c & 1] = __fmaf_rn(fx[c], fx[c], square[c & 1]);
@@ -234,24 +248,25 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                            : dres_stage - 1; /* the slot after the newest row's: dres is still needed below */
             copy<!LATE>(first + STAGES * step, stage, last);
             float sum = dot[0] + dot[1], sum_square = square[0] + square[1];
-            if (job.rstd.data) {
+            if (rstd()) {
                 sum = owner.template reduce<skr_sum>(sum);
             } else {
-                owner.sum2(sum, sum_square);
-                rstd = rstd_of(sum_square, job.n, job.eps);
+                owner.template reduce2<skr_sum, skr_sum>(sum, sum_square);
+                rs = rstd_of(sum_square, job.n, job.eps);
             }
-            float mean = __fdiv_rn(sum, (float)job.n) * rstd;
-            if (in && rstd == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
-                mean = __fdiv_rn(owner.template reduce<skr_sum>(dot_h(in, rstd, x, dy)), (float)job.n);
-            finish(in, mean, rstd, x, dy, dres_stage);
+            float mean = __fdiv_rn(sum, (float)job.n) * rs;
+            if (in && rs == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
+                mean = __fdiv_rn(owner.template reduce<skr_sum>(dot_h(in, rs, x, dy)), (float)job.n);
+            finish(in, mean, rs, x, dy, dres_stage);
             stage = stage + 1 < STAGES ? stage + 1 : 0;
             dres_stage = dres_stage < STAGES ? dres_stage + 1 : 0;
         }
     }
 
-    __device__ __forceinline__ uint4 fetch_dy(bool in, int stage, int i) const
+    /* A vector of x (which: 0) or dy (1). */
+    __device__ __forceinline__ uint4 fetch(bool in, int stage, int which, int i) const
     {
-        return in && i < slice.valid ? shared_load16(slot(stage, 1, i)) : make_uint4(0, 0, 0, 0);
+        return in && i < slice.valid ? shared_load16(slot(stage, which, i)) : make_uint4(0, 0, 0, 0);
     }
 
     __device__ __forceinline__ float dot_h(bool in, float rstd, const uint4 (&x)[VPT], const uint4 (&dy)[KEPT]) const
@@ -260,7 +275,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
             float fx[V], fdy[V], fw[V];
-            unpack<T>(x[i], fx), unpack<T>(LATE ? fetch_dy(in, 0, i) : dy[i < KEPT ? i : 0], fdy), weights(i, fw);
+            unpack<T>(x[i], fx), unpack<T>(LATE ? fetch(in, 0, 1, i) : dy[i < KEPT ? i : 0], fdy), weights(i, fw);
 #pragma unroll
             for (int c = 0; c < V; c++)
                 sum = __fmaf_rn(fdy[c] * fw[c], fx[c] * rstd, sum);
@@ -273,15 +288,16 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                                            int dres_stage)
     {
         bool more = LATE && mine(first + step) < rows;
-        const char *next = more ? at(job.dy, row(mine(first + step)), skr_elem<T>::bytes) : nullptr;
+        const char *next = at(job.dy, row(mine(first + step)), skr_elem<T>::bytes);
         bool write = job.dx.data && in;
         int dx_bytes = V * skr_type_bytes(job.dx.type);
         char *dx = at(job.dx, row(mine(first)), skr_type_bytes(job.dx.type));
+        asm volatile("" : "+l"(dx));
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
             float fx[V], fdy[V], fw[V];
             if (LATE) {
-                dy[0] = fetch_dy(in, 0, i);
+                dy[0] = fetch(in, 0, 1, i);
                 if (more && i < slice.valid)
                     copy_async16(slot(0, 1, i), next + i * L * 16);
             }
@@ -293,25 +309,25 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_backward {
                 fw[c] = rstd * __fmaf_rn(-h, mean, fdy[c] * fw[c]);
                 fx[c] = h;
             }
-            if (job.round_before_weight)
+            if (!LEAN && job.round_before_weight)
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     fx[c] = rounded<T>(fx[c]);
 #pragma unroll
             for (int c = 0; c < V; c++)
                 dw[i][c] = __fmaf_rn(fdy[c], fx[c], dw[i][c]);
-            if (job.dbias.data)
+            if (dbias())
                 add_dbias(i, fdy);
             if (!write || i >= slice.valid)
                 continue;
-            if (job.dres.data) {
+            if (dres()) {
                 float d[V];
                 any_shared_load<V>(job.dres.type, dres_slot(dres_stage, i), d);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     fw[c] += d[c];
             }
-            if (job.dx.type == T)
+            if (LEAN || job.dx.type == T)
                 store16_once(dx + i * L * 16, pack<T>(fw));
             else
                 any_store<V>(job.dx.type, dx + i * L * dx_bytes, fw);

@@ -16,7 +16,8 @@
 
 #define SKR_BACKWARD(type, lanes, threads, vpt, stages, blocks, parts)                                                 \
     KERNEL(skr_rms_norm_backward_##type##_##lanes##x##vpt, threads, blocks,                                            \
-           rms_norm_backward<TYPE_##type, block_owner<lanes, threads>, vpt, stages>::run(job))
+           rms_norm_backward<TYPE_##type, block_owner<lanes, threads>, vpt, stages,                                    \
+                             (vpt * skr_elem<TYPE_##type>::vec > 16), false>::run(job))
 #include "rms_norm_kernels.def"
 
 KERNEL(skr_rms_norm_backward_any_warp1, 128, 1, rms_norm_backward_any<32, 128, 1>::run(job))

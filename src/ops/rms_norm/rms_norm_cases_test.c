@@ -40,6 +40,24 @@ static void widths(void)
         both((struct spec){.n = 100, .x = floats[t], .has = W | RSTD});
 }
 
+/* Rows that a block, a small cluster or a large one shares, the last of its threads with less than the others. */
+static void wide_rows(void)
+{
+    static const int64_t n[] = {2056, 5128, 12296, 20488, 40008, 100008, 200008, 262144};
+    foreach (i, n)
+        foreach (t, floats)
+            both((struct spec){ROWS(3), .n = n[i], .x = floats[t], .has = W | RSTD});
+    for (size_t i = 3; i < 7; i++) {
+        both((struct spec){ROWS(2), .n = n[i], .x = SAKER_BF16, .w = SAKER_F32, .has = W, .offset = 1});
+        both((struct spec){ROWS(2), .n = n[i], .x = SAKER_F16, .has = RSTD, .layout = PADDED});
+        both((struct spec){ROWS(2, 2), .n = n[i], .x = SAKER_F32, .has = W | HEADS});
+        both((struct spec){ROWS(3), .n = n[i], .x = SAKER_BF16, .has = W | Y_IS_X});
+    }
+    /* More rows than clusters: each walks over several. */
+    both((struct spec){ROWS(40), .n = 140008, .x = SAKER_BF16, .has = W | RSTD});
+    both((struct spec){ROWS(20), .n = 140008, .x = SAKER_F32, .has = W | RSTD});
+}
+
 static void heights(void)
 {
     static const int64_t m[] = {0, 1, 2, 3, 4, 5, 17, 64, 65, 257, 1000, 5000};
@@ -299,6 +317,7 @@ static void build(void)
         return;
     built = true;
     widths();
+    wide_rows();
     heights();
     types();
     presence();

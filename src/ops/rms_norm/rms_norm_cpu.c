@@ -51,9 +51,10 @@ SKR_FN float add_body(int xt, int rt, int ot, int with, const void *x, const voi
         SKR_UNROLL
         for (int k = 0; k < K; k++)
             s[k] = v_load2(xt, x, i + 2 * k * SKR_LANES);
-        SKR_UNROLL
-        for (int k = 0; with && k < K; k++)
-            s[k] = v2_add(s[k], v_load2(rt, residual, i + 2 * k * SKR_LANES));
+        if (with)
+            SKR_UNROLL
+            for (int k = 0; k < K; k++)
+                s[k] = v2_add(s[k], v_load2(rt, residual, i + 2 * k * SKR_LANES));
         SKR_UNROLL
         for (int k = 0; k < K; k++)
             s[k] = v_store2_round(ot, out, i + 2 * k * SKR_LANES, s[k]);
@@ -117,7 +118,7 @@ SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, con
     vf2 t[K];
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        t[k] = v2_scale(v_load2(st, s, i + 2 * k * SKR_LANES), rstd);
+        t[k] = v2_scale(v_load2_fast(st, s, i + 2 * k * SKR_LANES), rstd);
     SKR_UNROLL
     for (int k = 0; k < K; k++)
         t[k] = v2_round_to(round, t[k]);
@@ -344,17 +345,17 @@ static sweep start(const job_t *job, int worker)
 
 static const float *weight_row(const job_t *job, int64_t row)
 {
-    return param_row(&job->head, &job->weight, job->cpu.weight_at, job->cpu.weight_stride, row % job->heads);
+    return param_row(&job->head, &job->weight, job->cpu.weight_at, job->cpu.weight_stride, head_of(job->heads, row));
 }
 
 static const float *bias_row(const job_t *job, int64_t row)
 {
-    return job->bias.data ? param_row(&job->head, &job->bias, job->cpu.bias_at, job->cpu.bias_stride, row % job->heads) : NULL;
+    return job->bias.data ? param_row(&job->head, &job->bias, job->cpu.bias_at, job->cpu.bias_stride, head_of(job->heads, row)) : NULL;
 }
 
-static float finish_row(const job_t *job, int64_t row, double sum)
+static float finish_row(const job_t *job, int64_t row, double sum, double one_over_n)
 {
-    float rstd = rstd_of(sum, job->n, job->eps);
+    float rstd = rstd_of(sum, one_over_n, job->eps);
     if (job->rstd.data)
         *(float *)row_of(&job->rows, &job->rstd, row) = rstd;
     return rstd;
@@ -374,23 +375,24 @@ static void plain_rows(const job_t *job, const sweep *w, int64_t begin, int64_t 
     int64_t n = job->n;
     int xb = skr_type_bytes(job->x.type), yb = skr_type_bytes(job->y.type);
     both_fn both = boths[job->round_before_weight][job->x.type][job->y.type][job->bias.data != NULL];
-    double sum = first_sweep(w, source_of(w, begin));
+    lead a = lead_of(&job->x, n);
+    source s = source_of(w, begin);
+    const char *x = s.x;
+    double sum = first_sweep(w, s), one_over_n = 1.0 / (double)n;
     for (int64_t row = begin; row < end; row++) {
         const float *weight = weight_row(job, row), *bias = bias_row(job, row);
-        const char *x = row_of(&job->rows, &job->x, row);
         char *y = row_of(&job->rows, &job->y, row);
-        float rstd = finish_row(job, row, sum);
+        float rstd = finish_row(job, row, sum, one_over_n);
         if (row + 1 == end) {
             w->second(x, weight, bias, y, rstd, n);
             return;
         }
         const char *next = row_of(&job->rows, &job->x, row + 1);
         sum = 0;
-        for (int64_t i = 0; i < n; i += CHUNK) {
-            const char *ahead = ahead_of(&job->rows, &job->x, n, row + 1, end, i * xb);
-            sum += (double)both(x + i * xb, weight + i, bias ? bias + i : NULL, y + i * yb, rstd, next + i * xb, ahead,
-                                chunk_len(n, i));
-        }
+        for (int64_t i = 0; i < n; i += CHUNK)
+            sum += (double)both(x + i * xb, weight + i, bias ? bias + i : NULL, y + i * yb, rstd, next + i * xb,
+                                ahead_at(&a, &job->rows, &job->x, row + 1, end, i * xb), chunk_len(n, i));
+        x = next;
     }
 }
 
@@ -403,9 +405,10 @@ static void rows(const job_t *job, int64_t task, int worker)
         plain_rows(job, &w, begin, end);
         return;
     }
+    double one_over_n = 1.0 / (double)n;
     for (int64_t row = begin; row < end; row++) {
         source s = source_of(&w, row);
-        float rstd = finish_row(job, row, first_sweep(&w, s));
+        float rstd = finish_row(job, row, first_sweep(&w, s), one_over_n);
         char *y = job->y.data ? row_of(&job->rows, &job->y, row) : w.y_row;
         w.second(s.out ? s.out : s.x, weight_row(job, row), bias_row(job, row), y, rstd, n);
         if (job->y_quant.data)

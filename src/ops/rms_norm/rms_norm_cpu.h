@@ -22,15 +22,23 @@ static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_
     return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
 }
 
-/* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, in a later row when this one ends before.
- * Rows past `end` are not asked for: then it is where we are. */
-static inline const char *ahead_of(const skr_row_space *space, const skr_rows *r, int64_t n, int64_t row, int64_t end, int64_t at)
+/* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, that is `rows` rows and `bytes` bytes. */
+typedef struct lead {
+    int64_t row_bytes, rows, bytes;
+} lead;
+
+static inline lead lead_of(const skr_rows *r, int64_t n)
 {
-    int64_t bytes = n * skr_type_bytes(r->type), to = at + AHEAD;
-    if (to >= bytes) {
-        row += to / bytes;
-        to %= bytes;
-    }
+    int64_t row_bytes = n * skr_type_bytes(r->type);
+    return (lead){row_bytes, AHEAD / row_bytes, AHEAD % row_bytes};
+}
+
+/* Rows from `end` on belong to another task and are not asked for: then it is a line that was just read. */
+static inline const char *ahead_at(const lead *a, const skr_row_space *space, const skr_rows *r, int64_t row, int64_t end, int64_t at)
+{
+    int64_t to = at + a->bytes;
+    row += a->rows + (to >= a->row_bytes);
+    to -= to >= a->row_bytes ? a->row_bytes : 0;
     return row < end ? row_of(space, r, row) + to : row_of(space, r, end - 1);
 }
 
@@ -83,10 +91,15 @@ static void copy_param(const skr_job_head *head, const skr_param *p, float offse
     }
 }
 
-/* 1 / sqrt(mean + eps), rounded once. */
-static inline float rstd_of(double sum, int64_t n, float eps)
+static inline int64_t head_of(int64_t heads, int64_t row)
 {
-    return (float)(1.0 / skr_sqrt(sum / (double)n + (double)eps));
+    return heads == 1 ? 0 : row % heads;
+}
+
+/* 1 / sqrt(mean + eps), formed in double. */
+static inline float rstd_of(double sum, double one_over_n, float eps)
+{
+    return (float)(1.0 / skr_sqrt(sum * one_over_n + (double)eps));
 }
 
 #endif

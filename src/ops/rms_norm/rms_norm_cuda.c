@@ -1,13 +1,14 @@
 /* rms_norm_cuda.c - the CUDA half of rms_norm's plan: which kernel, how many blocks.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Three families (docs/notes/rms_norm_cuda.md): plain and full row kernels, which read once with 16-byte accesses and
+ * Families (docs/notes/rms_norm_cuda.md): plain, ring, residual, quant and full row kernels, which read once with 16-byte accesses and
  * are picked by type and width from rms_norm_kernels.def; and the kernels that take anything. Nothing here looks at the
  * number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number of blocks may: it changes
  * no bit. */
 #include "rms_norm_cuda.h"
 
 SKR_FATBIN(rms_norm_sm80)
+SKR_FATBIN(rms_norm_lean_sm80)
 SKR_FATBIN(rms_norm_full_sm80)
 SKR_FATBIN(rms_norm_sm90)
 
@@ -16,23 +17,75 @@ SKR_FATBIN(rms_norm_sm90)
 #define TYPE_bf16 SKR_BF16
 
 static const skr_norm_shape plain_shape[] = {
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, blocks, walk)                                  \
-    {TYPE_##type, lanes, threads, vpt, rows, stages, 1, 1, walk, "plain " #type " " #lanes "x" #vpt},
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, early, blocks)                                                      \
+    {TYPE_##type, lanes, threads, vpt, rows, 0, 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel plain_kernel[] = {
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, blocks, walk)                                  \
-    SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_plain_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED * (stages > 0), 1),
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, early, blocks)                                                      \
+    SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_plain_" #type "_" #lanes "x" #vpt, 0, 1),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, least, most, walk)                                               \
-    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, walk, "plain " #type " cluster " #threads "x" #vpt},
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, early, least, most)                                                      \
+    {TYPE_##type, threads, threads, vpt, 1, 0, least, most, 0, "plain " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, stages, least, most, walk)                                               \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_c" #threads "x" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, early, least, most)                                                      \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_c" #threads "x" #vpt "e" #early, 0, SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape ring_shape[] = {
+#define SKR_PLAIN_RING(type, threads, k, p, slots, least, most)                                                        \
+    {TYPE_##type, threads * k, threads, k * p, 1, slots, least, most, 1, "ring " #type " " #threads "x" #k "x" #p},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel ring_kernel[] = {
+#define SKR_PLAIN_RING(type, threads, k, p, slots, least, most)                                                        \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_ring_" #type "_" #threads "x" #k "x" #p, slots * k * threads * 16,         \
+               SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape residual_shape[] = {
+#define SKR_RESIDUAL(type, lanes, threads, vpt, blocks)                                                                \
+    {TYPE_##type, lanes, threads, vpt, 1, 0, 1, 1, 0, "residual " #type " " #lanes "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel residual_kernel[] = {
+#define SKR_RESIDUAL(type, lanes, threads, vpt, blocks)                                                                \
+    SKR_KERNEL(rms_norm_lean_sm80, "skr_rms_norm_residual_" #type "_" #lanes "x" #vpt, 0, 1),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape residual_wide_shape[] = {
+#define SKR_RESIDUAL_CLUSTER(type, threads, vpt, blocks, least, most, walk)                                            \
+    {TYPE_##type, threads, threads, vpt, 1, 0, least, most, walk, "residual " #type " cluster " #threads "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel residual_wide_kernel[] = {
+#define SKR_RESIDUAL_CLUSTER(type, threads, vpt, blocks, least, most, walk)                                            \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_residual_" #type "_c" #threads "x" #vpt "_" #least, 0, SKR_NORM_CLUSTER),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape quant_shape[] = {
+#define SKR_QUANT(type, lanes, threads, vpt, hold, blocks, walk)                                                       \
+    {TYPE_##type, lanes, threads, vpt, 1, 2, 1, 1, walk, "quant " #type " " #lanes "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel quant_kernel[] = {
+#define SKR_QUANT(type, lanes, threads, vpt, hold, blocks, walk)                                                       \
+    SKR_KERNEL(rms_norm_lean_sm80, "skr_rms_norm_quant_" #type "_" #lanes "x" #vpt, 2 * vpt * threads * 16, 1),
+#include "rms_norm_kernels.def"
+};
+static const skr_norm_shape quant_wide_shape[] = {
+#define SKR_QUANT_CLUSTER(type, threads, vpt, hold, least, most)                                                       \
+    {TYPE_##type, threads, threads, vpt, 1, 2, least, most, 1, "quant " #type " cluster " #threads "x" #vpt},
+#include "rms_norm_kernels.def"
+};
+static skr_cuda_kernel quant_wide_kernel[] = {
+#define SKR_QUANT_CLUSTER(type, threads, vpt, hold, least, most)                                                       \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_quant_" #type "_c" #threads "x" #vpt, 2 * vpt * threads * 16,              \
+               SKR_NORM_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape full_shape[] = {
@@ -80,6 +133,30 @@ static bool is_plain(const skr_rms_norm_job *job)
            !job->bias.data && !job->y_quant.data && !(job->round_before_weight && job->x.type != SKR_F32);
 }
 
+/* Rows with one stride, one weight of x's type, no bias. */
+static bool is_lean(const skr_rms_norm_job *job)
+{
+    return job->rows.n_dims == 1 && job->heads == 1 && job->weight.data && job->weight.type == job->x.type &&
+           !job->bias.data && !(job->round_before_weight && job->x.type != SKR_F32);
+}
+
+static bool has_type(const skr_rows *t, int type)
+{
+    return t->data && t->type == type;
+}
+
+static bool is_residual(const skr_rms_norm_job *job)
+{
+    return is_lean(job) && !job->quant && has_type(&job->residual, job->x.type) &&
+           has_type(&job->residual_out, job->x.type) && has_type(&job->y, job->x.type);
+}
+
+static bool is_quant(const skr_rms_norm_job *job)
+{
+    return is_lean(job) && (job->quant == SKR_QUANT_ROW || job->quant == SKR_QUANT_TENSOR) && !job->residual.data &&
+           !job->residual_out.data && !job->y.data;
+}
+
 static int64_t shared_bytes(const skr_rms_norm_job *job, const skr_norm_shape *s, int vec)
 {
     int64_t residual = job->residual.data ? vec * skr_type_bytes(job->residual.type) : 0;
@@ -123,7 +200,7 @@ static bool plan_cluster(const skr_rms_norm_job *job, const skr_target *target, 
         int cluster = skr_norm_cluster(job->n, s, vec);
         if (s->type != job->x.type || !cluster || shared > SKR_NORM_SHARED)
             continue;
-        int64_t rows = job->rows.m, most = (int64_t)s->walk * target->n_sms / cluster;
+        int64_t rows = job->rows.m, most = skr_norm_resident(target->n_sms, cluster) * s->walk;
         if (s->walk && rows > most)
             rows = most > 0 ? most : 1;
         skr_step *step = skr_plan_step(plan);
@@ -137,6 +214,30 @@ static bool plan_cluster(const skr_rms_norm_job *job, const skr_target *target, 
         return true;
     }
     skr_why(plan, "cluster kernels: %lld columns do not fit", (long long)job->n);
+    return false;
+}
+
+/* Rows that fit a cluster whose blocks hold some of their slice in flight; lanes: vectors of a slot. */
+static bool plan_ring(const skr_rms_norm_job *job, const skr_target *target, int vec, skr_plan *plan)
+{
+    for (int i = 0; i < COUNT(ring_shape) && target->sm == 90; i++) {
+        const skr_norm_shape *s = &ring_shape[i];
+        int cluster = skr_norm_cluster(job->n, s, vec);
+        if (s->type != job->x.type || !cluster)
+            continue;
+        int64_t rows = job->rows.m, most = skr_norm_resident(target->n_sms, cluster);
+        if (rows > most)
+            rows = most > 0 ? most : 1;
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &ring_kernel[i];
+        step->grid = (uint32_t)(rows * cluster);
+        step->block = (uint32_t)s->threads + 32; /* one warp more copies */
+        step->cluster = (uint32_t)cluster;
+        step->shared_bytes = (uint32_t)(s->stages * s->lanes * 16);
+        step->overlap = true;
+        plan->variant = s->variant;
+        return true;
+    }
     return false;
 }
 
@@ -164,9 +265,19 @@ saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const
         skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
     } else if (is_plain(job)) {
         if (plan_block(job, target, plain_shape, plain_kernel, COUNT(plain_shape), vec, plan) ||
-            plan_cluster(job, target, plain_wide_shape, plain_wide_kernel, COUNT(plain_wide_shape), vec, plan))
+            plan_cluster(job, target, plain_wide_shape, plain_wide_kernel, COUNT(plain_wide_shape), vec, plan) ||
+            plan_ring(job, target, vec, plan))
             return SAKER_OK;
     } else {
+        if (is_residual(job) &&
+            (plan_block(job, target, residual_shape, residual_kernel, COUNT(residual_shape), vec, plan) ||
+             plan_cluster(job, target, residual_wide_shape, residual_wide_kernel, COUNT(residual_wide_shape), vec,
+                          plan)))
+            return SAKER_OK;
+        if (is_quant(job) &&
+            (plan_block(job, target, quant_shape, quant_kernel, COUNT(quant_shape), vec, plan) ||
+             plan_cluster(job, target, quant_wide_shape, quant_wide_kernel, COUNT(quant_wide_shape), vec, plan)))
+            return SAKER_OK;
         if (plan_block(job, target, full_shape, full_kernel, COUNT(full_shape), vec, plan) ||
             plan_cluster(job, target, full_wide_shape, full_wide_kernel, COUNT(full_wide_shape), vec, plan))
             return SAKER_OK;

@@ -11,9 +11,9 @@
         __VA_ARGS__::run(job);                                                                                         \
     }
 
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, stages, ahead, hold, blocks, walk)                                  \
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, early, blocks)                                                      \
     KERNEL(skr_rms_norm_plain_##type##_##lanes##x##vpt, threads, blocks,                                               \
-           rms_norm_plain<TYPE_##type, block_owner<lanes, threads>, vpt, rows, stages, ahead, hold>)
+           rms_norm_plain<TYPE_##type, block_owner<lanes, threads>, vpt, rows, early>)
 #include "rms_norm_kernels.def"
 
 KERNEL(skr_rms_norm_any_warp1, 128, 1, rms_norm_any<32, 128, 1>)

@@ -278,6 +278,7 @@ void rms_norm_add(const struct spec *s)
     c.flops = 4 * (double)suite_elements(&c.tensor[0]); /* square, add, two products */
     c.reads = 1 + !!(s->has & R);
     c.writes = !!(s->has & Y) + !!(s->has & RO) + !!s->quant;
+    c.cpu_kernel = s->quant ? "quantised" : s->has & (R | RO) ? "residual" : "rows";
     add(&forward_list, &c);
 }
 
@@ -338,6 +339,7 @@ void rms_norm_backward_add(const struct spec *s)
     c.flops = 11 * (double)suite_elements(&c.tensor[0]); /* h, g, their product and sum, dx in 4, dweight in 2 */
     c.reads = 2 + !!(s->has & R);
     c.writes = !!(s->has & Y);
+    c.cpu_kernel = s->has & (DW | DB) ? "rows sums" : "rows";
     add(&backward_list, &c);
 }
 

@@ -60,7 +60,7 @@ static void add(int reads, int writes, bool checksum, saker_type type, int64_t b
     int64_t elements = bytes / suite_type_bytes(type);
     if (n_cases == MAX_CASES)
         abort();
-    *c = (suite_case){.use = use, .reads = reads, .writes = writes};
+    *c = (suite_case){.use = use, .reads = reads, .writes = writes, .cpu_kernel = "bytes", .cuda_kernel = "bytes"};
     saker_stream_args a = {.struct_size = sizeof a};
     memcpy(c->args, &a, sizeof a);
     for (int i = 0; i < reads + writes; i++) {
