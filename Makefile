@@ -25,7 +25,7 @@ COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 LEVELS_aarch64 := scalar neon neonmm
 LEVELS_x86_64 := scalar avx2 avx512 avx512bf16 amx
-FLAGS_neonmm := -march=armv8.2-a+fp16+dotprod+bf16+i8mm
+FLAGS_neonmm := -march=armv8.2-a+fp16+fp16fml+dotprod+bf16+i8mm
 FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 FLAGS_avx512bf16 := $(FLAGS_avx512) -mavx512bf16

@@ -1,9 +1,9 @@
-/* test_vmath.c - sweeps every function of src/cpu/simd/vmath.h against libm in double, at every level this machine can run.
- * SPDX-License-Identifier: Apache-2.0
+/* test_vmath.c - sweeps every function of src/cpu/simd/vmath.h against libm in double, at every level this machine can
+ * run. SPDX-License-Identifier: Apache-2.0
  *
- * Arguments: every STEP-th f32 bit pattern, an odd number so that all exponents and all low bits are met, and a list of special values.
- * Error is counted in ulp of the true value rounded to f32 (the least subnormal at the bottom). Usage: test_vmath [step]
- * Needs -DSKR_LEVELS as cpu.c has it, and vmath_probe.c compiled once per level. */
+ * Arguments: every STEP-th f32 bit pattern, an odd number so that all exponents and all low bits are met, and a list of
+ * special values. Error is counted in ulp of the true value rounded to f32 (the least subnormal at the bottom). Usage:
+ * test_vmath [step] Needs -DSKR_LEVELS as cpu.c has it, and vmath_probe.c compiled once per level. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static const struct {
     double (*truth)(double x);
     double bound;
 } functions[] = {
-    {"exp", exp, 1.25},         {"exp2", exp2, 1.25},   {"log", log, 1}, {"tanh", tanh, 2}, {"erf", erf, 2},
+    {"exp", exp, 1.25},      {"exp2", exp2, 1.25},  {"log", log, 1}, {"tanh", tanh, 2}, {"erf", erf, 2},
     {"sigmoid", sigmoid, 3}, {"rsqrt", rsqrt, 1.5}, {"sin", sin, 2}, {"cos", cos, 2},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions, BATCH = 4096 };
@@ -86,9 +86,10 @@ static void compare(int f, int level, const float *x, const double *want, int n,
 int main(int argc, char **argv)
 {
     uint32_t step = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) | 1 : 1021;
-    static const float special[] = {0.0f,      -0.0f,     INFINITY, -INFINITY, NAN,   1.0f,    -1.0f,   0x1p-149f, -0x1p-149f, 0x1p-126f,
-                                    88.72283f, 88.72284f, 89.0f,    -87.33655f, -103.97f, -104.0f, -150.0f, 127.99999f, 128.0f, -149.5f,
-                                    0.625f,    0.921875f, 3.9f,     4.0f,      65535.99f, 65536.0f, 0x1.fffffep127f};
+    static const float special[] = {0.0f,      -0.0f,      INFINITY,  -INFINITY,  NAN,       1.0f,           -1.0f,
+                                    0x1p-149f, -0x1p-149f, 0x1p-126f, 88.72283f,  88.72284f, 89.0f,          -87.33655f,
+                                    -103.97f,  -104.0f,    -150.0f,   127.99999f, 128.0f,    -149.5f,        0.625f,
+                                    0.921875f, 3.9f,       4.0f,      65535.99f,  65536.0f,  0x1.fffffep127f};
     bool usable[N_LEVELS] = {false};
     for (int i = 0; i < N_LEVELS; i++)
         for (int k = 0; k < saker_level_count(); k++)
@@ -119,8 +120,9 @@ int main(int argc, char **argv)
             if (!usable[k])
                 continue;
             bool ok = w[k].error <= functions[f].bound;
-            printf("%s %-8s %-10s max error %.3f ulp (bound %g) at %a: got %a\n", ok ? "ok  " : "FAIL", functions[f].name,
-                   levels[k].level, w[k].error, functions[f].bound, (double)w[k].x, (double)w[k].got);
+            printf("%s %-8s %-10s max error %.3f ulp (bound %g) at %a: got %a\n", ok ? "ok  " : "FAIL",
+                   functions[f].name, levels[k].level, w[k].error, functions[f].bound, (double)w[k].x,
+                   (double)w[k].got);
             failed += !ok;
         }
     }

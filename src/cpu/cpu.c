@@ -14,14 +14,17 @@
 #include "features.h"
 #include "table.h"
 
-/* Under this many bytes of traffic the tasks run on the calling thread: about 5 us of work at 50 GB/s, what it costs to wake a worker. */
+/* Under this many bytes of traffic the tasks run on the calling thread: about 5 us of work at 50 GB/s, what it costs to
+ * wake a worker. */
 enum { INLINE_BYTES = 256 * 1024 };
-/* From here on memory is asked for in huge pages: a first touch is six times as fast (26 against 4 GB/s on a Neoverse V1). */
+/* From here on memory is asked for in huge pages: a first touch is six times as fast (26 against 4 GB/s on a Neoverse
+ * V1). */
 enum { HUGE_BYTES = 4 * 1024 * 1024, HUGE_PAGE = 2 * 1024 * 1024, ALIGN = 256 };
 
 /* ---------------------------------------------------------------- levels */
 
-/* SKR_LEVELS is the Makefile's list: SKR_LEVEL_ROW(scalar) SKR_LEVEL_ROW(neon) ... A level that isa.def does not know fails to compile here. */
+/* SKR_LEVELS is the Makefile's list: SKR_LEVEL_ROW(scalar) SKR_LEVEL_ROW(neon) ... A level that isa.def does not know
+ * fails to compile here. */
 #define SKR_LEVEL_ROW(level) extern const skr_cpu_table skr_cpu_table_##level;
 SKR_LEVELS
 #undef SKR_LEVEL_ROW
@@ -95,8 +98,9 @@ static saker_status pick_level(skr_call *call, const char *wanted, const skr_cpu
 
 /* ---------------------------------------------------------------- blocks of memory */
 
-/* Tensors of a power-of-two size that all start at the same place in a page fight for the same few cache sets when a kernel walks through
- * several of them. So each block starts a little further on than the last; what malloc gave is kept just before it. */
+/* Tensors of a power-of-two size that all start at the same place in a page fight for the same few cache sets when a
+ * kernel walks through several of them. So each block starts a little further on than the last; what malloc gave is
+ * kept just before it. */
 static void *allocate(size_t bytes)
 {
     enum { COLOURS = 16, STEP = 17 * ALIGN };
@@ -169,7 +173,8 @@ static const char *cpu_level(const void *state, int op_index)
 static saker_status cpu_set_stream(skr_call *call, void *state, void *stream)
 {
     (void)state;
-    return stream ? skr_fail(call, SAKER_INVALID_ARG, "saker_context_set_stream: the context runs on the CPU, which has no streams")
+    return stream ? skr_fail(call, SAKER_INVALID_ARG,
+                             "saker_context_set_stream: the context runs on the CPU, which has no streams")
                   : SAKER_OK;
 }
 
@@ -199,7 +204,8 @@ static saker_status cpu_alloc(skr_call *call, void *state, size_t bytes, void **
 {
     (void)state;
     *memory = allocate(bytes);
-    return *memory ? SAKER_OK : skr_fail(call, SAKER_OUT_OF_MEMORY, "saker_memory_alloc: no memory for %zu bytes", bytes);
+    return *memory ? SAKER_OK
+                   : skr_fail(call, SAKER_OUT_OF_MEMORY, "saker_memory_alloc: no memory for %zu bytes", bytes);
 }
 
 static saker_status cpu_free(skr_call *call, void *state, void *memory)

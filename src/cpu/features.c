@@ -45,8 +45,8 @@ static uint64_t saved_states(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* Tiles are 8 KiB of state that the kernel only saves for processes that asked (Linux 5.16). It may refuse: a seccomp filter, or an alternate
- * signal stack that is too small for the larger frame. */
+/* Tiles are 8 KiB of state that the kernel only saves for processes that asked (Linux 5.16). It may refuse: a seccomp
+ * filter, or an alternate signal stack that is too small for the larger frame. */
 static bool may_use_tiles(void)
 {
     enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 };

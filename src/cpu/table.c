@@ -3,9 +3,9 @@
 #include "table.h"
 
 #define PASTE_(a, b, c) a##_##b##_##c
-#define PASTE(a, b, c) PASTE_(a, b, c)
-#define TEXT_(a) #a
-#define TEXT(a) TEXT_(a)
+#define PASTE(a, b, c)  PASTE_(a, b, c)
+#define TEXT_(a)        #a
+#define TEXT(a)         TEXT_(a)
 
 #define SKR_OP(name) void PASTE(skr, name, SKR_LEVEL)(const void *job, int step, int64_t task, int worker);
 #include "../core/ops.def"

@@ -1,26 +1,25 @@
 /* simd.h - the SIMD vocabulary that row kernels are written in, once for all instruction-set levels.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A kernel file is compiled once per level with -DSKR_LEVEL=<level> and -DSKR_LEVEL_<level>; this header picks the level's
- * implementation of the words below. Everything is static: a helper with external linkage would let the linker keep one level's
- * copy for all of them. No word touches memory outside the elements it names, and none needs alignment beyond the element's.
+ * A kernel file is compiled once per level with -DSKR_LEVEL=<level> and -DSKR_LEVEL_<level>; this header picks the
+ * level's implementation of the words below. Everything is static: a helper with external linkage would let the linker
+ * keep one level's copy for all of them. No word touches memory outside the elements it names, and none needs alignment
+ * beyond the element's.
  *
  *   vf vi vm              SKR_LANES floats, as many 32-bit integers, a mask of as many lanes
- *   vf2                   two vectors: 2 * SKR_LANES neighbours. Main loops work on these: a 16-bit load then fills a whole register
- *   v_load(T, p, i)       SKR_LANES elements of type T (a constant: SKR_F32, SKR_F16, SKR_BF16), from element i of p, as f32
- *   v_store(T, p, i, v)   rounded to nearest even; T may also be SKR_I8, SKR_E4M3, SKR_E5M2 (saturating; NaN: 0 in i8, NaN in fp8)
- *   v_load_n, v_store_n   only the first n <= SKR_LANES elements; missing lanes are loaded as 0
- *   v_load2, v_store2     the same for vf2;  v_load2_n, v_store2_n for n <= 2 * SKR_LANES
- *   v_load2_fast          v_load2 where the sign of a zero does not matter: it may get lost
- *   v_round_to(T, v)      the value that storing as T and loading again would give
- *   v2_add, v2_mul, ...   lane-wise on vf2; v2_scale(a, b) multiplies both halves by one vector
- *   v_sumsq2(T, p, i, a)  a += the squares of 2 * SKR_LANES elements, in f32 with one rounding each; lane order is the level's own
- *   v_dot2(T, p, q, i, w, a)  a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds them in order, the order of the sums is the level's own
- *   v_fma(a, b, c)        a * b + c;  v_fnma(a, b, c) is c - a * b, each rounded once
- *   v_min, v_max          a NaN in either operand gives NaN
- *   v_sum, v_hmax         over the lanes, in a fixed order
- *   vb                    SKR_VB_BYTES bytes without a type (the bandwidth probe), with load, store, xor and a store past the caches
- * The rest is what the names say; v_lt and the like are false for NaN. */
+ *   vf2                   two vectors: 2 * SKR_LANES neighbours. Main loops work on these: a 16-bit load then fills a
+ * whole register v_load(T, p, i)       SKR_LANES elements of type T (a constant: SKR_F32, SKR_F16, SKR_BF16), from
+ * element i of p, as f32 v_store(T, p, i, v)   rounded to nearest even; T may also be SKR_I8, SKR_E4M3, SKR_E5M2
+ * (saturating; NaN: 0 in i8, NaN in fp8) v_load_n, v_store_n   only the first n <= SKR_LANES elements; missing lanes
+ * are loaded as 0 v_load2, v_store2     the same for vf2;  v_load2_n, v_store2_n for n <= 2 * SKR_LANES v_load2_fast
+ * v_load2 where the sign of a zero does not matter: it may get lost v_round_to(T, v)      the value that storing as T
+ * and loading again would give v2_add, v2_mul, ...   lane-wise on vf2; v2_scale(a, b) multiplies both halves by one
+ * vector v_sumsq2(T, p, i, a)  a += the squares of 2 * SKR_LANES elements, in f32 with one rounding each; lane order is
+ * the level's own v_dot2(T, p, q, i, w, a)  a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds them in order, the
+ * order of the sums is the level's own v_fma(a, b, c)        a * b + c;  v_fnma(a, b, c) is c - a * b, each rounded
+ * once v_min, v_max          a NaN in either operand gives NaN v_sum, v_hmax         over the lanes, in a fixed order
+ *   vb                    SKR_VB_BYTES bytes without a type (the bandwidth probe), with load, store, xor and a store
+ * past the caches The rest is what the names say; v_lt and the like are false for NaN. */
 #ifndef SKR_SIMD_H
 #define SKR_SIMD_H
 
@@ -30,15 +29,15 @@
 #include "../../core/job.h"
 
 #define SKR_PASTE_(a, b, c) a##b##_##c
-#define SKR_PASTE(a, b, c) SKR_PASTE_(a, b, c)
+#define SKR_PASTE(a, b, c)  SKR_PASTE_(a, b, c)
 /* The name of this level's kernel of an op: skr_rms_norm_neon. */
 #define SKR_KERNEL(op) SKR_PASTE(skr_, op, SKR_LEVEL)
 
-#define SKR_FN static inline __attribute__((always_inline, unused))
+#define SKR_FN     static inline __attribute__((always_inline, unused))
 #define SKR_UNROLL _Pragma("GCC unroll 16")
 
-/* The first n of four 16-bit elements in one word, the rest 0; and back. Branches, and not a loop: the compiler would make it a call of memcpy,
- * around which every vector register of the caller has to be saved. */
+/* The first n of four 16-bit elements in one word, the rest 0; and back. Branches, and not a loop: the compiler would
+ * make it a call of memcpy, around which every vector register of the caller has to be saved. */
 SKR_FN uint64_t skr_get4(const uint16_t *p, int n)
 {
     uint64_t word = 0;
@@ -93,9 +92,10 @@ SKR_FN vf v_copysign(vf magnitude, vf sign)
     return v_of_bits(vi_or(vi_and(v_bits(magnitude), vi_set1(INT32_MAX)), s));
 }
 
-/* The fp8 code of each lane in its low byte. mantissa: stored mantissa bits (3 or 2); min_exp: exponent of the least normal number;
- * largest: largest finite value. Normals: round the f32 mantissa to nearest even in integers and shift the exponent's bias.
- * Subnormals are multiples of q = 2^(min_exp - mantissa): adding 2^23 * q leaves a / q, rounded to nearest even, in the low bits. */
+/* The fp8 code of each lane in its low byte. mantissa: stored mantissa bits (3 or 2); min_exp: exponent of the least
+ * normal number; largest: largest finite value. Normals: round the f32 mantissa to nearest even in integers and shift
+ * the exponent's bias. Subnormals are multiples of q = 2^(min_exp - mantissa): adding 2^23 * q leaves a / q, rounded to
+ * nearest even, in the low bits. */
 SKR_FN vi v_to_fp8(vf a, int mantissa, int min_exp, float largest)
 {
     const int drop = 23 - mantissa;

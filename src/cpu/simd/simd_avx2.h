@@ -21,44 +21,146 @@ typedef struct vf2 {
 
 /* ---------------------------------------------------------------- arithmetic */
 
-SKR_FN vi v_bits(vf a) { return _mm256_castps_si256(a); }
-SKR_FN vf v_of_bits(vi a) { return _mm256_castsi256_ps(a); }
-SKR_FN vf v_set1(float a) { return _mm256_set1_ps(a); }
-SKR_FN vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-SKR_FN vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-SKR_FN vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-SKR_FN vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-SKR_FN vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
-SKR_FN vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-SKR_FN vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-SKR_FN vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-SKR_FN vf v_neg(vf a) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a); }
-SKR_FN vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+SKR_FN vi v_bits(vf a)
+{
+    return _mm256_castps_si256(a);
+}
+SKR_FN vf v_of_bits(vi a)
+{
+    return _mm256_castsi256_ps(a);
+}
+SKR_FN vf v_set1(float a)
+{
+    return _mm256_set1_ps(a);
+}
+SKR_FN vf v_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+SKR_FN vf v_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+SKR_FN vf v_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+SKR_FN vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+SKR_FN vf v_sqrt(vf a)
+{
+    return _mm256_sqrt_ps(a);
+}
+SKR_FN vf v_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+SKR_FN vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+SKR_FN vf v_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+SKR_FN vf v_neg(vf a)
+{
+    return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a);
+}
+SKR_FN vf v_round(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
-SKR_FN vm v_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-SKR_FN vm v_le(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
-SKR_FN vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-SKR_FN vm v_ne(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ); }
-SKR_FN vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
-SKR_FN vi vi_select(vm m, vi a, vi b) { return v_bits(v_select(m, v_of_bits(a), v_of_bits(b))); }
-SKR_FN int vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+SKR_FN vm v_lt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+SKR_FN vm v_le(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+SKR_FN vm v_eq(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+SKR_FN vm v_ne(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ);
+}
+SKR_FN vf v_select(vm m, vf a, vf b)
+{
+    return _mm256_blendv_ps(b, a, m);
+}
+SKR_FN vi vi_select(vm m, vi a, vi b)
+{
+    return v_bits(v_select(m, v_of_bits(a), v_of_bits(b)));
+}
+SKR_FN int vm_any(vm m)
+{
+    return _mm256_movemask_ps(m) != 0;
+}
 
 /* MINPS and MAXPS return the second operand when either is NaN: put the first one's NaN back. */
-SKR_FN vf v_min(vf a, vf b) { return v_select(v_ne(a, a), a, _mm256_min_ps(a, b)); }
-SKR_FN vf v_max(vf a, vf b) { return v_select(v_ne(a, a), a, _mm256_max_ps(a, b)); }
+SKR_FN vf v_min(vf a, vf b)
+{
+    return v_select(v_ne(a, a), a, _mm256_min_ps(a, b));
+}
+SKR_FN vf v_max(vf a, vf b)
+{
+    return v_select(v_ne(a, a), a, _mm256_max_ps(a, b));
+}
 
-SKR_FN vi vi_set1(int32_t a) { return _mm256_set1_epi32(a); }
-SKR_FN vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
-SKR_FN vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
-SKR_FN vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
-SKR_FN vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
-SKR_FN vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
-SKR_FN vi vi_sll(vi a, int n) { return _mm256_slli_epi32(a, n); }
-SKR_FN vi vi_srl(vi a, int n) { return _mm256_srli_epi32(a, n); }
-SKR_FN vi vi_sra(vi a, int n) { return _mm256_srai_epi32(a, n); }
-SKR_FN vm vi_eq(vi a, vi b) { return v_of_bits(_mm256_cmpeq_epi32(a, b)); }
-SKR_FN vi v_to_int(vf a) { return _mm256_cvtps_epi32(v_round(a)); } /* v_round: whatever MXCSR says */
-SKR_FN vf v_of_int(vi a) { return _mm256_cvtepi32_ps(a); }
+SKR_FN vi vi_set1(int32_t a)
+{
+    return _mm256_set1_epi32(a);
+}
+SKR_FN vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+SKR_FN vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+SKR_FN vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+SKR_FN vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+SKR_FN vi vi_xor(vi a, vi b)
+{
+    return _mm256_xor_si256(a, b);
+}
+SKR_FN vi vi_sll(vi a, int n)
+{
+    return _mm256_slli_epi32(a, n);
+}
+SKR_FN vi vi_srl(vi a, int n)
+{
+    return _mm256_srli_epi32(a, n);
+}
+SKR_FN vi vi_sra(vi a, int n)
+{
+    return _mm256_srai_epi32(a, n);
+}
+SKR_FN vm vi_eq(vi a, vi b)
+{
+    return v_of_bits(_mm256_cmpeq_epi32(a, b));
+}
+SKR_FN vi v_to_int(vf a)
+{
+    return _mm256_cvtps_epi32(v_round(a));
+} /* v_round: whatever MXCSR says */
+SKR_FN vf v_of_int(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
 
 /* Halves, then quarters, then neighbours. */
 SKR_FN float v_sum(vf a)
@@ -78,7 +180,10 @@ SKR_FN float v_hmax(vf a)
 
 /* ---------------------------------------------------------------- 16-bit types in registers */
 
-SKR_FN vf v_widen_bf16(__m128i a) { return v_of_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16)); }
+SKR_FN vf v_widen_bf16(__m128i a)
+{
+    return v_of_bits(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16));
+}
 
 /* Nearest even in integers; VCVTNEPS2BF16 would flush subnormals. NaN is made quiet, not rounded. */
 SKR_FN __m128i v_narrow_bf16(vf a)
@@ -90,7 +195,10 @@ SKR_FN __m128i v_narrow_bf16(vf a)
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
 }
 
-SKR_FN vf v_widen(int type, __m128i a) { return type == SKR_F16 ? _mm256_cvtph_ps(a) : v_widen_bf16(a); }
+SKR_FN vf v_widen(int type, __m128i a)
+{
+    return type == SKR_F16 ? _mm256_cvtph_ps(a) : v_widen_bf16(a);
+}
 
 SKR_FN __m128i v_narrow(int type, vf a)
 {
@@ -184,8 +292,9 @@ SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
 
 SKR_FN uint64_t vi_low_bytes(vi a)
 {
-    __m256i pick = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* low byte of each lane */
-                                    0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i pick =
+        _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, /* low byte of each lane */
+                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     a = _mm256_shuffle_epi8(a, pick);
     __m128i b = _mm_unpacklo_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     return (uint64_t)_mm_cvtsi128_si64(b);
@@ -230,12 +339,30 @@ SKR_FN void v_prefetch_l2(const void *p)
 
 /* ---------------------------------------------------------------- untyped bytes */
 
-SKR_FN vb vb_load(const void *p) { return _mm256_loadu_si256(p); }
-SKR_FN void vb_store(void *p, vb a) { _mm256_storeu_si256(p, a); }
-SKR_FN void vb_stream(void *p, vb a) { _mm256_stream_si256(p, a); } /* p must be aligned to SKR_VB_BYTES */
-SKR_FN void vb_stream_end(void) { _mm_sfence(); }
-SKR_FN vb vb_xor(vb a, vb b) { return _mm256_xor_si256(a, b); }
-SKR_FN vb vb_set1(uint8_t a) { return _mm256_set1_epi8((char)a); }
+SKR_FN vb vb_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+SKR_FN void vb_store(void *p, vb a)
+{
+    _mm256_storeu_si256(p, a);
+}
+SKR_FN void vb_stream(void *p, vb a)
+{
+    _mm256_stream_si256(p, a);
+} /* p must be aligned to SKR_VB_BYTES */
+SKR_FN void vb_stream_end(void)
+{
+    _mm_sfence();
+}
+SKR_FN vb vb_xor(vb a, vb b)
+{
+    return _mm256_xor_si256(a, b);
+}
+SKR_FN vb vb_set1(uint8_t a)
+{
+    return _mm256_set1_epi8((char)a);
+}
 SKR_FN uint64_t vb_fold(vb a)
 {
     __m128i h = _mm_xor_si128(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));

@@ -1,5 +1,5 @@
-/* simd_avx512.h - the vocabulary of simd.h on x86-64 with AVX-512 (F, BW, DQ, VL); also what levels avx512bf16 and amx use.
- * SPDX-License-Identifier: Apache-2.0 */
+/* simd_avx512.h - the vocabulary of simd.h on x86-64 with AVX-512 (F, BW, DQ, VL); also what levels avx512bf16 and amx
+ * use. SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_SIMD_AVX512_H
 #define SKR_SIMD_AVX512_H
 
@@ -29,44 +29,146 @@ typedef struct vf2 {
 
 /* ---------------------------------------------------------------- arithmetic */
 
-SKR_FN vi v_bits(vf a) { return _mm512_castps_si512(a); }
-SKR_FN vf v_of_bits(vi a) { return _mm512_castsi512_ps(a); }
-SKR_FN vf v_set1(float a) { return _mm512_set1_ps(a); }
-SKR_FN vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-SKR_FN vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-SKR_FN vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-SKR_FN vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-SKR_FN vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
-SKR_FN vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-SKR_FN vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-SKR_FN vf v_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
-SKR_FN vf v_neg(vf a) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a); }
-SKR_FN vf v_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+SKR_FN vi v_bits(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+SKR_FN vf v_of_bits(vi a)
+{
+    return _mm512_castsi512_ps(a);
+}
+SKR_FN vf v_set1(float a)
+{
+    return _mm512_set1_ps(a);
+}
+SKR_FN vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+SKR_FN vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+SKR_FN vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+SKR_FN vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+SKR_FN vf v_sqrt(vf a)
+{
+    return _mm512_sqrt_ps(a);
+}
+SKR_FN vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+SKR_FN vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+SKR_FN vf v_abs(vf a)
+{
+    return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a);
+}
+SKR_FN vf v_neg(vf a)
+{
+    return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a);
+}
+SKR_FN vf v_round(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
-SKR_FN vm v_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-SKR_FN vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
-SKR_FN vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-SKR_FN vm v_ne(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
-SKR_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
-SKR_FN vi vi_select(vm m, vi a, vi b) { return _mm512_mask_blend_epi32(m, b, a); }
-SKR_FN int vm_any(vm m) { return m != 0; }
+SKR_FN vm v_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+SKR_FN vm v_le(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
+}
+SKR_FN vm v_eq(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+SKR_FN vm v_ne(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ);
+}
+SKR_FN vf v_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+SKR_FN vi vi_select(vm m, vi a, vi b)
+{
+    return _mm512_mask_blend_epi32(m, b, a);
+}
+SKR_FN int vm_any(vm m)
+{
+    return m != 0;
+}
 
 /* MINPS and MAXPS return the second operand when either is NaN: put the first one's NaN back. */
-SKR_FN vf v_min(vf a, vf b) { return v_select(v_ne(a, a), a, _mm512_min_ps(a, b)); }
-SKR_FN vf v_max(vf a, vf b) { return v_select(v_ne(a, a), a, _mm512_max_ps(a, b)); }
+SKR_FN vf v_min(vf a, vf b)
+{
+    return v_select(v_ne(a, a), a, _mm512_min_ps(a, b));
+}
+SKR_FN vf v_max(vf a, vf b)
+{
+    return v_select(v_ne(a, a), a, _mm512_max_ps(a, b));
+}
 
-SKR_FN vi vi_set1(int32_t a) { return _mm512_set1_epi32(a); }
-SKR_FN vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
-SKR_FN vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
-SKR_FN vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
-SKR_FN vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
-SKR_FN vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
-SKR_FN vi vi_sll(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
-SKR_FN vi vi_srl(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
-SKR_FN vi vi_sra(vi a, int n) { return _mm512_srai_epi32(a, (unsigned)n); }
-SKR_FN vm vi_eq(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
-SKR_FN vi v_to_int(vf a) { return _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-SKR_FN vf v_of_int(vi a) { return _mm512_cvtepi32_ps(a); }
+SKR_FN vi vi_set1(int32_t a)
+{
+    return _mm512_set1_epi32(a);
+}
+SKR_FN vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+SKR_FN vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+SKR_FN vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+SKR_FN vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+SKR_FN vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+SKR_FN vi vi_sll(vi a, int n)
+{
+    return _mm512_slli_epi32(a, (unsigned)n);
+}
+SKR_FN vi vi_srl(vi a, int n)
+{
+    return _mm512_srli_epi32(a, (unsigned)n);
+}
+SKR_FN vi vi_sra(vi a, int n)
+{
+    return _mm512_srai_epi32(a, (unsigned)n);
+}
+SKR_FN vm vi_eq(vi a, vi b)
+{
+    return _mm512_cmpeq_epi32_mask(a, b);
+}
+SKR_FN vi v_to_int(vf a)
+{
+    return _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+SKR_FN vf v_of_int(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
 
 /* Halves, then quarters, then pairs, then neighbours. */
 SKR_FN float v_sum(vf a)
@@ -88,7 +190,10 @@ SKR_FN float v_hmax(vf a)
 
 /* ---------------------------------------------------------------- 16-bit types in registers */
 
-SKR_FN vf v_widen_bf16(__m256i a) { return v_of_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16)); }
+SKR_FN vf v_widen_bf16(__m256i a)
+{
+    return v_of_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16));
+}
 
 /* Nearest even in integers; VCVTNEPS2BF16 would flush subnormals. NaN is made quiet, not rounded. */
 SKR_FN __m256i v_narrow_bf16(vf a)
@@ -100,7 +205,10 @@ SKR_FN __m256i v_narrow_bf16(vf a)
     return _mm512_cvtepi32_epi16(vi_srl(r, 16));
 }
 
-SKR_FN vf v_widen(int type, __m256i a) { return type == SKR_F16 ? _mm512_cvtph_ps(a) : v_widen_bf16(a); }
+SKR_FN vf v_widen(int type, __m256i a)
+{
+    return type == SKR_F16 ? _mm512_cvtph_ps(a) : v_widen_bf16(a);
+}
 
 SKR_FN __m256i v_narrow(int type, vf a)
 {
@@ -109,7 +217,10 @@ SKR_FN __m256i v_narrow(int type, vf a)
 
 /* ---------------------------------------------------------------- memory: masked lanes are neither read nor written */
 
-SKR_FN __mmask16 v_first(int n) { return (__mmask16)((1u << n) - 1); }
+SKR_FN __mmask16 v_first(int n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
 
 SKR_FN vf v_load(int type, const void *p, int64_t i)
 {
@@ -196,12 +307,30 @@ SKR_FN void v_prefetch_l2(const void *p)
 
 /* ---------------------------------------------------------------- untyped bytes */
 
-SKR_FN vb vb_load(const void *p) { return _mm512_loadu_si512(p); }
-SKR_FN void vb_store(void *p, vb a) { _mm512_storeu_si512(p, a); }
-SKR_FN void vb_stream(void *p, vb a) { _mm512_stream_si512(p, a); } /* p must be aligned to SKR_VB_BYTES */
-SKR_FN void vb_stream_end(void) { _mm_sfence(); }
-SKR_FN vb vb_xor(vb a, vb b) { return _mm512_xor_si512(a, b); }
-SKR_FN vb vb_set1(uint8_t a) { return _mm512_set1_epi8((char)a); }
+SKR_FN vb vb_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+SKR_FN void vb_store(void *p, vb a)
+{
+    _mm512_storeu_si512(p, a);
+}
+SKR_FN void vb_stream(void *p, vb a)
+{
+    _mm512_stream_si512(p, a);
+} /* p must be aligned to SKR_VB_BYTES */
+SKR_FN void vb_stream_end(void)
+{
+    _mm_sfence();
+}
+SKR_FN vb vb_xor(vb a, vb b)
+{
+    return _mm512_xor_si512(a, b);
+}
+SKR_FN vb vb_set1(uint8_t a)
+{
+    return _mm512_set1_epi8((char)a);
+}
 SKR_FN uint64_t vb_fold(vb a)
 {
     __m256i q = _mm256_xor_si256(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));

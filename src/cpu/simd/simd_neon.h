@@ -28,50 +28,164 @@ typedef struct vf2 {
 
 /* ---------------------------------------------------------------- arithmetic */
 
-SKR_FN vf v_set1(float a) { return vdupq_n_f32(a); }
-SKR_FN vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
-SKR_FN vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
-SKR_FN vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
-SKR_FN vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
-SKR_FN vf v_sqrt(vf a) { return vsqrtq_f32(a); }
-SKR_FN vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
-SKR_FN vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
-SKR_FN vf v_min(vf a, vf b) { return vminq_f32(a, b); } /* FMIN and FMAX propagate NaN; FMINNM would not */
-SKR_FN vf v_max(vf a, vf b) { return vmaxq_f32(a, b); }
-SKR_FN vf v_abs(vf a) { return vabsq_f32(a); }
-SKR_FN vf v_neg(vf a) { return vnegq_f32(a); }
-SKR_FN vf v_round(vf a) { return vrndnq_f32(a); }
-SKR_FN float v_sum(vf a) { return vaddvq_f32(a); }
-SKR_FN float v_hmax(vf a) { return vmaxvq_f32(a); }
+SKR_FN vf v_set1(float a)
+{
+    return vdupq_n_f32(a);
+}
+SKR_FN vf v_add(vf a, vf b)
+{
+    return vaddq_f32(a, b);
+}
+SKR_FN vf v_sub(vf a, vf b)
+{
+    return vsubq_f32(a, b);
+}
+SKR_FN vf v_mul(vf a, vf b)
+{
+    return vmulq_f32(a, b);
+}
+SKR_FN vf v_div(vf a, vf b)
+{
+    return vdivq_f32(a, b);
+}
+SKR_FN vf v_sqrt(vf a)
+{
+    return vsqrtq_f32(a);
+}
+SKR_FN vf v_fma(vf a, vf b, vf c)
+{
+    return vfmaq_f32(c, a, b);
+}
+SKR_FN vf v_fnma(vf a, vf b, vf c)
+{
+    return vfmsq_f32(c, a, b);
+}
+SKR_FN vf v_min(vf a, vf b)
+{
+    return vminq_f32(a, b);
+} /* FMIN and FMAX propagate NaN; FMINNM would not */
+SKR_FN vf v_max(vf a, vf b)
+{
+    return vmaxq_f32(a, b);
+}
+SKR_FN vf v_abs(vf a)
+{
+    return vabsq_f32(a);
+}
+SKR_FN vf v_neg(vf a)
+{
+    return vnegq_f32(a);
+}
+SKR_FN vf v_round(vf a)
+{
+    return vrndnq_f32(a);
+}
+SKR_FN float v_sum(vf a)
+{
+    return vaddvq_f32(a);
+}
+SKR_FN float v_hmax(vf a)
+{
+    return vmaxvq_f32(a);
+}
 
-SKR_FN vm v_lt(vf a, vf b) { return vcltq_f32(a, b); }
-SKR_FN vm v_le(vf a, vf b) { return vcleq_f32(a, b); }
-SKR_FN vm v_eq(vf a, vf b) { return vceqq_f32(a, b); }
-SKR_FN vm v_ne(vf a, vf b) { return vmvnq_u32(vceqq_f32(a, b)); }
-SKR_FN vf v_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
-SKR_FN vi vi_select(vm m, vi a, vi b) { return vbslq_s32(m, a, b); }
-SKR_FN int vm_any(vm m) { return vmaxvq_u32(m) != 0; }
+SKR_FN vm v_lt(vf a, vf b)
+{
+    return vcltq_f32(a, b);
+}
+SKR_FN vm v_le(vf a, vf b)
+{
+    return vcleq_f32(a, b);
+}
+SKR_FN vm v_eq(vf a, vf b)
+{
+    return vceqq_f32(a, b);
+}
+SKR_FN vm v_ne(vf a, vf b)
+{
+    return vmvnq_u32(vceqq_f32(a, b));
+}
+SKR_FN vf v_select(vm m, vf a, vf b)
+{
+    return vbslq_f32(m, a, b);
+}
+SKR_FN vi vi_select(vm m, vi a, vi b)
+{
+    return vbslq_s32(m, a, b);
+}
+SKR_FN int vm_any(vm m)
+{
+    return vmaxvq_u32(m) != 0;
+}
 
-SKR_FN vi vi_set1(int32_t a) { return vdupq_n_s32(a); }
-SKR_FN vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
-SKR_FN vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
-SKR_FN vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
-SKR_FN vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
-SKR_FN vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
+SKR_FN vi vi_set1(int32_t a)
+{
+    return vdupq_n_s32(a);
+}
+SKR_FN vi vi_add(vi a, vi b)
+{
+    return vaddq_s32(a, b);
+}
+SKR_FN vi vi_sub(vi a, vi b)
+{
+    return vsubq_s32(a, b);
+}
+SKR_FN vi vi_and(vi a, vi b)
+{
+    return vandq_s32(a, b);
+}
+SKR_FN vi vi_or(vi a, vi b)
+{
+    return vorrq_s32(a, b);
+}
+SKR_FN vi vi_xor(vi a, vi b)
+{
+    return veorq_s32(a, b);
+}
 /* Operators of the compilers' vector types: the _n intrinsics want a literal count. */
-SKR_FN vi vi_sll(vi a, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) << n); }
-SKR_FN vi vi_srl(vi a, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) >> n); }
-SKR_FN vi vi_sra(vi a, int n) { return a >> n; }
-SKR_FN vm vi_eq(vi a, vi b) { return vceqq_s32(a, b); }
-SKR_FN vi v_bits(vf a) { return vreinterpretq_s32_f32(a); }
-SKR_FN vf v_of_bits(vi a) { return vreinterpretq_f32_s32(a); }
-SKR_FN vi v_to_int(vf a) { return vcvtnq_s32_f32(a); }
-SKR_FN vf v_of_int(vi a) { return vcvtq_f32_s32(a); }
+SKR_FN vi vi_sll(vi a, int n)
+{
+    return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) << n);
+}
+SKR_FN vi vi_srl(vi a, int n)
+{
+    return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) >> n);
+}
+SKR_FN vi vi_sra(vi a, int n)
+{
+    return a >> n;
+}
+SKR_FN vm vi_eq(vi a, vi b)
+{
+    return vceqq_s32(a, b);
+}
+SKR_FN vi v_bits(vf a)
+{
+    return vreinterpretq_s32_f32(a);
+}
+SKR_FN vf v_of_bits(vi a)
+{
+    return vreinterpretq_f32_s32(a);
+}
+SKR_FN vi v_to_int(vf a)
+{
+    return vcvtnq_s32_f32(a);
+}
+SKR_FN vf v_of_int(vi a)
+{
+    return vcvtq_f32_s32(a);
+}
 
 /* ---------------------------------------------------------------- 16-bit types in registers */
 
-SKR_FN vf v_widen_bf16(uint16x4_t a) { return vreinterpretq_f32_u32(vshll_n_u16(a, 16)); }
-SKR_FN vf v_widen_f16(uint16x4_t a) { return vcvt_f32_f16(vreinterpret_f16_u16(a)); }
+SKR_FN vf v_widen_bf16(uint16x4_t a)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(a, 16));
+}
+SKR_FN vf v_widen_f16(uint16x4_t a)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(a));
+}
 
 SKR_FN uint16x4_t v_narrow_bf16(vf a)
 {
@@ -95,7 +209,10 @@ SKR_FN uint16x8_t v_narrow2_bf16(vf2 a)
 #endif
 }
 
-SKR_FN uint16x4_t v_narrow_f16(vf a) { return vreinterpret_u16_f16(vcvt_f16_f32(a)); }
+SKR_FN uint16x4_t v_narrow_f16(vf a)
+{
+    return vreinterpret_u16_f16(vcvt_f16_f32(a));
+}
 
 SKR_FN uint16x8_t v_narrow2_f16(vf2 a)
 {
@@ -115,8 +232,8 @@ SKR_FN vf2 v_widen2_f16(uint16x8_t a)
     return (vf2){vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h)};
 }
 
-/* A zero made anew each time it is used: the core drops MOVI #0 before it reaches a pipe, where a compiler would copy a zero register, which takes
- * a slot of a pipe. (volatile: or it would be hoisted out of the loop and copied.) */
+/* A zero made anew each time it is used: the core drops MOVI #0 before it reaches a pipe, where a compiler would copy a
+ * zero register, which takes a slot of a pipe. (volatile: or it would be hoisted out of the loop and copied.) */
 SKR_FN vf v_fresh_zero(void)
 {
     vf zero;
@@ -146,7 +263,8 @@ SKR_FN vf2 v_load2(int type, const void *p, int64_t i)
     return type == SKR_F16 ? v_widen2_f16(h) : v_widen2_bf16(h);
 }
 
-/* FCVTL is one a cycle on Neoverse V1 and shares its pipe with FCVTN; FMLAL with 1.0 onto 0 widens too, four a cycle. */
+/* FCVTL is one a cycle on Neoverse V1 and shares its pipe with FCVTN; FMLAL with 1.0 onto 0 widens too, four a cycle.
+ */
 SKR_FN vf2 v_load2_fast(int type, const void *p, int64_t i)
 {
 #if defined(__ARM_FEATURE_FP16_FML)
@@ -242,7 +360,8 @@ SKR_FN vf v_round_to(int type, vf a)
     return type == SKR_F16 ? v_widen_f16(v_narrow_f16(a)) : v_widen_bf16(v_narrow_bf16(a));
 }
 
-/* BFMLALB/T and FMLAL multiply 16-bit elements exactly and add in f32: no widening at all (BFMLAL sums even and odd elements apart). */
+/* BFMLALB/T and FMLAL multiply 16-bit elements exactly and add in f32: no widening at all (BFMLAL sums even and odd
+ * elements apart). */
 SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
 {
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -266,8 +385,8 @@ SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
     acc->hi = v_fma(a.hi, a.hi, acc->hi);
 }
 
-/* The products of 16-bit elements are exact in f32, so they come first and need no widening either. BFMLALB/T pair even and odd elements: w is
- * sorted to match. */
+/* The products of 16-bit elements are exact in f32, so they come first and need no widening either. BFMLALB/T pair even
+ * and odd elements: w is sorted to match. */
 SKR_FN void v_dot2(int type, const void *p, const void *q, int64_t i, vf2 w, vf2 *acc)
 {
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -301,12 +420,29 @@ SKR_FN void v_prefetch_l2(const void *p)
 
 /* ---------------------------------------------------------------- untyped bytes */
 
-SKR_FN vb vb_load(const void *p) { return vld1q_u8(p); }
-SKR_FN void vb_store(void *p, vb a) { vst1q_u8(p, a); }
-SKR_FN void vb_stream(void *p, vb a) { vst1q_u8(p, a); } /* the cores stream long runs of stores by themselves */
-SKR_FN void vb_stream_end(void) {}
-SKR_FN vb vb_xor(vb a, vb b) { return veorq_u8(a, b); }
-SKR_FN vb vb_set1(uint8_t a) { return vdupq_n_u8(a); }
+SKR_FN vb vb_load(const void *p)
+{
+    return vld1q_u8(p);
+}
+SKR_FN void vb_store(void *p, vb a)
+{
+    vst1q_u8(p, a);
+}
+SKR_FN void vb_stream(void *p, vb a)
+{
+    vst1q_u8(p, a);
+} /* the cores stream long runs of stores by themselves */
+SKR_FN void vb_stream_end(void)
+{
+}
+SKR_FN vb vb_xor(vb a, vb b)
+{
+    return veorq_u8(a, b);
+}
+SKR_FN vb vb_set1(uint8_t a)
+{
+    return vdupq_n_u8(a);
+}
 SKR_FN uint64_t vb_fold(vb a)
 {
     uint64x2_t w = vreinterpretq_u64_u8(a);

@@ -1,5 +1,5 @@
-/* simd_scalar.h - the vocabulary of simd.h in plain C, one element at a time: for any machine, and to compare the others with.
- * SPDX-License-Identifier: Apache-2.0 */
+/* simd_scalar.h - the vocabulary of simd.h in plain C, one element at a time: for any machine, and to compare the
+ * others with. SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_SIMD_SCALAR_H
 #define SKR_SIMD_SCALAR_H
 
@@ -29,17 +29,36 @@ SKR_FN vf v_of_bits(vi a)
     return b;
 }
 
-SKR_FN vf v_set1(float a) { return a; }
-SKR_FN vf v_add(vf a, vf b) { return a + b; }
-SKR_FN vf v_sub(vf a, vf b) { return a - b; }
-SKR_FN vf v_mul(vf a, vf b) { return a * b; }
-SKR_FN vf v_div(vf a, vf b) { return a / b; }
+SKR_FN vf v_set1(float a)
+{
+    return a;
+}
+SKR_FN vf v_add(vf a, vf b)
+{
+    return a + b;
+}
+SKR_FN vf v_sub(vf a, vf b)
+{
+    return a - b;
+}
+SKR_FN vf v_mul(vf a, vf b)
+{
+    return a * b;
+}
+SKR_FN vf v_div(vf a, vf b)
+{
+    return a / b;
+}
 /* Correctly rounded: 53 bits are more than 2 * 24 + 2. */
 SKR_FN double skr_sqrt(double a);
-SKR_FN vf v_sqrt(vf a) { return (float)skr_sqrt(a); }
+SKR_FN vf v_sqrt(vf a)
+{
+    return (float)skr_sqrt(a);
+}
 
-/* One rounding where the baseline has the instruction (aarch64). On x86-64 without FMA the sum is formed in double, where the product is exact:
- * it differs from a true FMA only when the double sum falls on a rounding boundary of f32. */
+/* One rounding where the baseline has the instruction (aarch64). On x86-64 without FMA the sum is formed in double,
+ * where the product is exact: it differs from a true FMA only when the double sum falls on a rounding boundary of f32.
+ */
 SKR_FN vf v_fma(vf a, vf b, vf c)
 {
 #if defined(__aarch64__)
@@ -49,33 +68,108 @@ SKR_FN vf v_fma(vf a, vf b, vf c)
 #endif
 }
 
-SKR_FN vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
-SKR_FN vf v_min(vf a, vf b) { return a != a || a < b ? a : b; }
-SKR_FN vf v_max(vf a, vf b) { return a != a || a > b ? a : b; }
-SKR_FN vf v_abs(vf a) { return v_of_bits(v_bits(a) & INT32_MAX); }
-SKR_FN vf v_neg(vf a) { return -a; }
-SKR_FN float v_sum(vf a) { return a; }
-SKR_FN float v_hmax(vf a) { return a; }
+SKR_FN vf v_fnma(vf a, vf b, vf c)
+{
+    return v_fma(-a, b, c);
+}
+SKR_FN vf v_min(vf a, vf b)
+{
+    return a != a || a < b ? a : b;
+}
+SKR_FN vf v_max(vf a, vf b)
+{
+    return a != a || a > b ? a : b;
+}
+SKR_FN vf v_abs(vf a)
+{
+    return v_of_bits(v_bits(a) & INT32_MAX);
+}
+SKR_FN vf v_neg(vf a)
+{
+    return -a;
+}
+SKR_FN float v_sum(vf a)
+{
+    return a;
+}
+SKR_FN float v_hmax(vf a)
+{
+    return a;
+}
 
-SKR_FN vm v_lt(vf a, vf b) { return a < b; }
-SKR_FN vm v_le(vf a, vf b) { return a <= b; }
-SKR_FN vm v_eq(vf a, vf b) { return a == b; }
-SKR_FN vm v_ne(vf a, vf b) { return a != b; }
-SKR_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
-SKR_FN vi vi_select(vm m, vi a, vi b) { return m ? a : b; }
-SKR_FN int vm_any(vm m) { return m; }
+SKR_FN vm v_lt(vf a, vf b)
+{
+    return a < b;
+}
+SKR_FN vm v_le(vf a, vf b)
+{
+    return a <= b;
+}
+SKR_FN vm v_eq(vf a, vf b)
+{
+    return a == b;
+}
+SKR_FN vm v_ne(vf a, vf b)
+{
+    return a != b;
+}
+SKR_FN vf v_select(vm m, vf a, vf b)
+{
+    return m ? a : b;
+}
+SKR_FN vi vi_select(vm m, vi a, vi b)
+{
+    return m ? a : b;
+}
+SKR_FN int vm_any(vm m)
+{
+    return m;
+}
 
-SKR_FN vi vi_set1(int32_t a) { return a; }
-SKR_FN vi vi_add(vi a, vi b) { return (vi)((uint32_t)a + (uint32_t)b); }
-SKR_FN vi vi_sub(vi a, vi b) { return (vi)((uint32_t)a - (uint32_t)b); }
-SKR_FN vi vi_and(vi a, vi b) { return a & b; }
-SKR_FN vi vi_or(vi a, vi b) { return a | b; }
-SKR_FN vi vi_xor(vi a, vi b) { return a ^ b; }
-SKR_FN vi vi_sll(vi a, int n) { return (vi)((uint32_t)a << n); }
-SKR_FN vi vi_srl(vi a, int n) { return (vi)((uint32_t)a >> n); }
-SKR_FN vi vi_sra(vi a, int n) { return a >> n; }
-SKR_FN vm vi_eq(vi a, vi b) { return a == b; }
-SKR_FN vf v_of_int(vi a) { return (vf)a; }
+SKR_FN vi vi_set1(int32_t a)
+{
+    return a;
+}
+SKR_FN vi vi_add(vi a, vi b)
+{
+    return (vi)((uint32_t)a + (uint32_t)b);
+}
+SKR_FN vi vi_sub(vi a, vi b)
+{
+    return (vi)((uint32_t)a - (uint32_t)b);
+}
+SKR_FN vi vi_and(vi a, vi b)
+{
+    return a & b;
+}
+SKR_FN vi vi_or(vi a, vi b)
+{
+    return a | b;
+}
+SKR_FN vi vi_xor(vi a, vi b)
+{
+    return a ^ b;
+}
+SKR_FN vi vi_sll(vi a, int n)
+{
+    return (vi)((uint32_t)a << n);
+}
+SKR_FN vi vi_srl(vi a, int n)
+{
+    return (vi)((uint32_t)a >> n);
+}
+SKR_FN vi vi_sra(vi a, int n)
+{
+    return a >> n;
+}
+SKR_FN vm vi_eq(vi a, vi b)
+{
+    return a == b;
+}
+SKR_FN vf v_of_int(vi a)
+{
+    return (vf)a;
+}
 
 /* To nearest even: below 2^23 adding 2^23 leaves no fraction bits; from there on every number is an integer. */
 SKR_FN vf v_round(vf a)
@@ -84,7 +178,10 @@ SKR_FN vf v_round(vf a)
     r = v_of_bits(v_bits(r) | (v_bits(a) & INT32_MIN));
     return v_abs(a) < 8388608.0f ? r : a;
 }
-SKR_FN vi v_to_int(vf a) { return (vi)v_round(a); }
+SKR_FN vi v_to_int(vf a)
+{
+    return (vi)v_round(a);
+}
 
 /* ---------------------------------------------------------------- 16-bit types */
 
@@ -96,10 +193,14 @@ SKR_FN uint16_t s_to_bf16(float a)
     return (uint16_t)((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 
-SKR_FN float s_of_bf16(uint16_t h) { return v_of_bits((int32_t)((uint32_t)h << 16)); }
+SKR_FN float s_of_bf16(uint16_t h)
+{
+    return v_of_bits((int32_t)((uint32_t)h << 16));
+}
 
-/* f16 has 10 mantissa bits and exponents -14 to 15. Normals: round away the low 13 bits in integers. Below 2^-14 the result is a multiple
- * of 2^-24, which adding 0.5 leaves, rounded to nearest even, in the low bits. From 65520 up: infinity. */
+/* f16 has 10 mantissa bits and exponents -14 to 15. Normals: round away the low 13 bits in integers. Below 2^-14 the
+ * result is a multiple of 2^-24, which adding 0.5 leaves, rounded to nearest even, in the low bits. From 65520 up:
+ * infinity. */
 SKR_FN uint16_t s_to_f16(float a)
 {
     uint32_t b = (uint32_t)v_bits(a);
@@ -171,7 +272,10 @@ SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
         v_store_float(type, p, i, a);
 }
 
-SKR_FN void vi_store_u8(uint8_t *p, vi a) { *p = (uint8_t)a; }
+SKR_FN void vi_store_u8(uint8_t *p, vi a)
+{
+    *p = (uint8_t)a;
+}
 
 SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
 {
@@ -214,11 +318,28 @@ SKR_FN vb vb_load(const void *p)
     return a;
 }
 
-SKR_FN void vb_store(void *p, vb a) { __builtin_memcpy(p, &a, 8); }
-SKR_FN void vb_stream(void *p, vb a) { vb_store(p, a); }
-SKR_FN void vb_stream_end(void) {}
-SKR_FN vb vb_xor(vb a, vb b) { return a ^ b; }
-SKR_FN vb vb_set1(uint8_t a) { return a * 0x0101010101010101u; }
-SKR_FN uint64_t vb_fold(vb a) { return a; }
+SKR_FN void vb_store(void *p, vb a)
+{
+    __builtin_memcpy(p, &a, 8);
+}
+SKR_FN void vb_stream(void *p, vb a)
+{
+    vb_store(p, a);
+}
+SKR_FN void vb_stream_end(void)
+{
+}
+SKR_FN vb vb_xor(vb a, vb b)
+{
+    return a ^ b;
+}
+SKR_FN vb vb_set1(uint8_t a)
+{
+    return a * 0x0101010101010101u;
+}
+SKR_FN uint64_t vb_fold(vb a)
+{
+    return a;
+}
 
 #endif

@@ -1,16 +1,17 @@
 /* vmath.h - elementary functions on vectors, written once in the vocabulary of simd.h.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Coefficients come from tools/minimax.py (its output names each polynomial below). Each function states its largest error in units in the
- * last place (ulp) of the true result, over all of f32; tests/test_vmath.c measures it at every level and fails above it.
- * NaN gives NaN; infinities, zeros and the ends of the range give what C's math functions give; subnormal results and arguments are kept. */
+ * Coefficients come from tools/minimax.py (its output names each polynomial below). Each function states its largest
+ * error in units in the last place (ulp) of the true result, over all of f32; tests/test_vmath.c measures it at every
+ * level and fails above it. NaN gives NaN; infinities, zeros and the ends of the range give what C's math functions
+ * give; subnormal results and arguments are kept. */
 #ifndef SKR_VMATH_H
 #define SKR_VMATH_H
 
 #include "simd.h"
 
-/* p * 2^n for an integer n in [-254, 254]: two multiplications, the first exact, so that a subnormal result is rounded once.
- * Multiplying, and not adding to the exponent's bits, keeps NaN what it is. */
+/* p * 2^n for an integer n in [-254, 254]: two multiplications, the first exact, so that a subnormal result is rounded
+ * once. Multiplying, and not adding to the exponent's bits, keeps NaN what it is. */
 SKR_FN vf v_scale(vf p, vf n)
 {
     vi i = v_to_int(n), half = vi_sra(i, 1), rest = vi_sub(i, half), bias = vi_set1(127);
@@ -18,7 +19,8 @@ SKR_FN vf v_scale(vf p, vf n)
     return v_mul(v_mul(p, a), b);
 }
 
-/* e^x, 1.25 ulp. x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 P(r), polynomial error 3.3e-9. Outside [-104, 89] it is 0 or infinity. */
+/* e^x, 1.25 ulp. x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 P(r), polynomial error 3.3e-9. Outside [-104, 89]
+ * it is 0 or infinity. */
 SKR_FN vf v_exp(vf x)
 {
     x = v_max(v_min(x, v_set1(89.0f)), v_set1(-104.0f));
@@ -33,7 +35,8 @@ SKR_FN vf v_exp(vf x)
     return v_scale(p, n);
 }
 
-/* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly; 2^f = 1 + f P(f), polynomial error 1.3e-8. Outside [-151, 129] it is 0 or infinity. */
+/* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly; 2^f = 1 + f P(f), polynomial error 1.3e-8. Outside [-151, 129] it is 0
+ * or infinity. */
 SKR_FN vf v_exp2(vf x)
 {
     x = v_max(v_min(x, v_set1(129.0f)), v_set1(-151.0f));
@@ -46,7 +49,8 @@ SKR_FN vf v_exp2(vf x)
     return v_scale(v_fma(p, f, v_set1(1.0f)), n);
 }
 
-/* ln x, 1 ulp. x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); ln(1 + f) = f - f^2/2 + f^3 P(f), polynomial error 4.8e-9. */
+/* ln x, 1 ulp. x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); ln(1 + f) = f - f^2/2 + f^3 P(f), polynomial
+ * error 4.8e-9. */
 SKR_FN vf v_log(vf x)
 {
     vm small = v_lt(x, v_set1(0x1p-126f)); /* subnormals (and what is not positive, which is put right at the end) */
@@ -89,7 +93,8 @@ SKR_FN vf v_tanh(vf x)
     return v_copysign(v_select(v_lt(a, v_set1(0.625f)), small, large), x);
 }
 
-/* erf x, 2 ulp. Below 0.921875 an odd polynomial (error 1e-9), above it 1 - e^-P(|x|), where P is a fit of -ln(erfc) up to 4, from which on erf is 1. */
+/* erf x, 2 ulp. Below 0.921875 an odd polynomial (error 1e-9), above it 1 - e^-P(|x|), where P is a fit of -ln(erfc) up
+ * to 4, from which on erf is 1. */
 SKR_FN vf v_erf(vf x)
 {
     vf a = v_abs(x), z = v_mul(x, x);
@@ -113,15 +118,16 @@ SKR_FN vf v_erf(vf x)
     return v_copysign(v_select(v_lt(a, v_set1(0.921875f)), small, large), x);
 }
 
-/* 1 / (1 + e^-x), 3 ulp. With e = e^-|x| it is 1 / (1 + e), or e / (1 + e) for negative x: no overflow, small results keep their digits. */
+/* 1 / (1 + e^-x), 3 ulp. With e = e^-|x| it is 1 / (1 + e), or e / (1 + e) for negative x: no overflow, small results
+ * keep their digits. */
 SKR_FN vf v_sigmoid(vf x)
 {
     vf e = v_exp(v_neg(v_abs(x))), one = v_set1(1.0f);
     return v_div(v_select(v_lt(x, v_set1(0.0f)), e, one), v_add(one, e));
 }
 
-/* 1 / sqrt(x), 1.5 ulp: a true square root and a true division, each rounded once. The estimate instructions with Newton steps are no faster where it was
- * measured (Neoverse V1) and need care at 0 and infinity. */
+/* 1 / sqrt(x), 1.5 ulp: a true square root and a true division, each rounded once. The estimate instructions with
+ * Newton steps are no faster where it was measured (Neoverse V1) and need care at 0 and infinity. */
 SKR_FN vf v_rsqrt(vf x)
 {
     return v_div(v_set1(1.0f), v_sqrt(x));
@@ -130,12 +136,14 @@ SKR_FN vf v_rsqrt(vf x)
 /* ---------------------------------------------------------------- sine and cosine */
 
 /* For |x| >= 2^16: *r = x - k pi/2 with |*r| <= pi/4; returns k mod 4. Infinity and NaN: *r = NaN.
- * x = m 2^e with a 24-bit integer m. Bits of 2/pi whose product with m 2^e is a multiple of 4 are skipped; the next 96 give x * 2/pi
- * modulo 4 to 70 fraction bits (Payne and Hanek), and no f32 is closer than 2^-34 to a multiple of pi/2. */
+ * x = m 2^e with a 24-bit integer m. Bits of 2/pi whose product with m 2^e is a multiple of 4 are skipped; the next 96
+ * give x * 2/pi modulo 4 to 70 fraction bits (Payne and Hanek), and no f32 is closer than 2^-34 to a multiple of pi/2.
+ */
 static inline __attribute__((unused)) int skr_reduce_large(float x, float *r)
 {
-    static const uint32_t two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1, /* 32 bits before the point are 0 */
-                                            0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
+    static const uint32_t two_over_pi[8] = {
+        0,          0xa2f9836e, 0x4e441529, 0xfc2757d1, /* 32 bits before the point are 0 */
+        0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
     uint32_t bits;
     __builtin_memcpy(&bits, &x, 4);
     int exponent = (int)(bits >> 23 & 255);
@@ -159,8 +167,9 @@ static inline __attribute__((unused)) int skr_reduce_large(float x, float *r)
     return bits >> 31 ? -quadrant & 3 : quadrant & 3;
 }
 
-/* sin x and cos x, 2 ulp, over all of f32. x = k pi/2 + r, |r| <= pi/4: up to 2^16 by three fused steps (k pi/2 in three parts of 24 bits; the
- * first difference is exact), beyond that one lane at a time. sin r = r + r^3 S(r^2), cos r = 1 - r^2/2 + r^4 C(r^2), errors below 2e-10. */
+/* sin x and cos x, 2 ulp, over all of f32. x = k pi/2 + r, |r| <= pi/4: up to 2^16 by three fused steps (k pi/2 in
+ * three parts of 24 bits; the first difference is exact), beyond that one lane at a time. sin r = r + r^3 S(r^2), cos r
+ * = 1 - r^2/2 + r^4 C(r^2), errors below 2e-10. */
 SKR_FN void v_sincos(vf x, vf *sine, vf *cosine)
 {
     vf n = v_round(v_mul(x, v_set1(0x1.45f306p-1f)));
@@ -188,7 +197,8 @@ SKR_FN void v_sincos(vf x, vf *sine, vf *cosine)
     c = v_fma(c, z, v_set1(0x1.55554ap-5f));
     c = v_fma(v_mul(z, z), c, v_fnma(v_set1(0.5f), z, v_set1(1.0f)));
     vm swap = vi_eq(vi_and(k, vi_set1(1)), vi_set1(1));
-    vi sine_sign = vi_sll(vi_and(k, vi_set1(2)), 30), cosine_sign = vi_sll(vi_and(vi_add(k, vi_set1(1)), vi_set1(2)), 30);
+    vi sine_sign = vi_sll(vi_and(k, vi_set1(2)), 30),
+       cosine_sign = vi_sll(vi_and(vi_add(k, vi_set1(1)), vi_set1(2)), 30);
     *sine = v_of_bits(vi_xor(v_bits(v_select(swap, c, s)), sine_sign));
     *cosine = v_of_bits(vi_xor(v_bits(v_select(swap, s, c)), cosine_sign));
 }

@@ -1,5 +1,5 @@
-/* vmath_probe.c - each function of vmath.h over an array, so that tests can sweep it. Compiled once per level like a kernel, linked into tests only.
- * SPDX-License-Identifier: Apache-2.0 */
+/* vmath_probe.c - each function of vmath.h over an array, so that tests can sweep it. Compiled once per level like a
+ * kernel, linked into tests only. SPDX-License-Identifier: Apache-2.0 */
 #include "vmath.h"
 
 typedef vf (*function)(vf x);
@@ -18,14 +18,32 @@ void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n);
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
 {
     switch (which) {
-    case 0: sweep(v_exp, x, y, n); break;
-    case 1: sweep(v_exp2, x, y, n); break;
-    case 2: sweep(v_log, x, y, n); break;
-    case 3: sweep(v_tanh, x, y, n); break;
-    case 4: sweep(v_erf, x, y, n); break;
-    case 5: sweep(v_sigmoid, x, y, n); break;
-    case 6: sweep(v_rsqrt, x, y, n); break;
-    case 7: sweep(v_sin, x, y, n); break;
-    default: sweep(v_cos, x, y, n); break;
+    case 0:
+        sweep(v_exp, x, y, n);
+        break;
+    case 1:
+        sweep(v_exp2, x, y, n);
+        break;
+    case 2:
+        sweep(v_log, x, y, n);
+        break;
+    case 3:
+        sweep(v_tanh, x, y, n);
+        break;
+    case 4:
+        sweep(v_erf, x, y, n);
+        break;
+    case 5:
+        sweep(v_sigmoid, x, y, n);
+        break;
+    case 6:
+        sweep(v_rsqrt, x, y, n);
+        break;
+    case 7:
+        sweep(v_sin, x, y, n);
+        break;
+    default:
+        sweep(v_cos, x, y, n);
+        break;
     }
 }

@@ -21,31 +21,51 @@ static const saker_field fields[N_FIELDS] = {
     [BIAS] = SKR_IN(rms_norm, bias, 0, skr_floats, "[N] or [H, N] shift; absent: 0"),
     [RESIDUAL] = SKR_IN(rms_norm, residual, 0, skr_floats, "x's shape; added to x first"),
     [Y] = SKR_OUT(rms_norm, y, 0, skr_floats, "x's shape: the result"),
-    [RESIDUAL_OUT] = SKR_OUT(rms_norm, residual_out, 0, skr_floats, "x's shape: x + residual, rounded; what is normalised"),
-    [RSTD] = SKR_OUT(rms_norm, rstd, 0, skr_f32_only, "[M] or x's leading shape: 1 / sqrt(mean(s^2) + eps), for backward"),
+    [RESIDUAL_OUT] =
+        SKR_OUT(rms_norm, residual_out, 0, skr_floats, "x's shape: x + residual, rounded; what is normalised"),
+    [RSTD] =
+        SKR_OUT(rms_norm, rstd, 0, skr_f32_only, "[M] or x's leading shape: 1 / sqrt(mean(s^2) + eps), for backward"),
     [Y_QUANT] = SKR_OUT(rms_norm, y_quant, 0, skr_quant_types, "x's shape: the result, quantised"),
-    [Y_SCALE] = SKR_INOUT(rms_norm, y_scale, 0, skr_f32_only, "scales of y_quant: one (read), [M] or [M, ceil(N/128)] (written)"),
+    [Y_SCALE] = SKR_INOUT(rms_norm, y_scale, 0, skr_f32_only,
+                          "scales of y_quant: one (read), [M] or [M, ceil(N/128)] (written)"),
     [EPS] = SKR_OPTION_F32(rms_norm, eps, 1e-6, "added to the mean square"),
     [WEIGHT_OFFSET] = SKR_OPTION_F32(rms_norm, weight_offset, 0, "added to the weight; 1 for Gemma"),
     [ROUND] = SKR_OPTION_BOOL(rms_norm, round_before_weight, "s * rstd is rounded to x's type before the weight"),
     [QUANT] = SKR_OPTION_ENUM(rms_norm, quant, "none|tensor|row|block", "how y_quant is scaled"),
 };
 
-enum { B_DY, B_X, B_WEIGHT, B_RSTD, B_DRES, B_DX, B_DWEIGHT, B_DBIAS, B_EPS, B_WEIGHT_OFFSET, B_ROUND, B_ACCUMULATE, N_B_FIELDS };
+enum {
+    B_DY,
+    B_X,
+    B_WEIGHT,
+    B_RSTD,
+    B_DRES,
+    B_DX,
+    B_DWEIGHT,
+    B_DBIAS,
+    B_EPS,
+    B_WEIGHT_OFFSET,
+    B_ROUND,
+    B_ACCUMULATE,
+    N_B_FIELDS
+};
 
 static const saker_field backward_fields[N_B_FIELDS] = {
     [B_DY] = SKR_IN(rms_norm_backward, dy, 1, skr_floats, "[..., N] gradient of y"),
     [B_X] = SKR_IN(rms_norm_backward, x, 1, skr_floats, "dy's shape: what forward normalised"),
     [B_WEIGHT] = SKR_IN(rms_norm_backward, weight, 0, skr_floats, "[N] or [H, N] forward's weight; absent: 1"),
-    [B_RSTD] = SKR_IN(rms_norm_backward, rstd, 0, skr_f32_only, "[M] or x's leading shape, from forward; absent: recomputed"),
-    [B_DRES] = SKR_IN(rms_norm_backward, dresidual_out, 0, skr_floats, "dy's shape: gradient that arrives at residual_out"),
+    [B_RSTD] =
+        SKR_IN(rms_norm_backward, rstd, 0, skr_f32_only, "[M] or x's leading shape, from forward; absent: recomputed"),
+    [B_DRES] =
+        SKR_IN(rms_norm_backward, dresidual_out, 0, skr_floats, "dy's shape: gradient that arrives at residual_out"),
     [B_DX] = SKR_OUT(rms_norm_backward, dx, 0, skr_floats, "dy's shape: gradient of x and of residual"),
     [B_DWEIGHT] = SKR_OUT(rms_norm_backward, dweight, 0, skr_floats, "[N] or [H, N]: gradient of weight"),
     [B_DBIAS] = SKR_OUT(rms_norm_backward, dbias, 0, skr_floats, "[N] or [H, N]: gradient of bias"),
     [B_EPS] = SKR_OPTION_F32(rms_norm_backward, eps, 1e-6, "used only without rstd"),
     [B_WEIGHT_OFFSET] = SKR_OPTION_F32(rms_norm_backward, weight_offset, 0, "as in forward"),
     [B_ROUND] = SKR_OPTION_BOOL(rms_norm_backward, round_before_weight, "as in forward"),
-    [B_ACCUMULATE] = SKR_OPTION_BOOL(rms_norm_backward, accumulate, "dweight and dbias are added to what the tensors hold"),
+    [B_ACCUMULATE] =
+        SKR_OPTION_BOOL(rms_norm_backward, accumulate, "dweight and dbias are added to what the tensors hold"),
 };
 
 /* ---------------------------------------------------------------- check */
@@ -73,9 +93,11 @@ static saker_status check_quant(skr_call *call, const skr_view *v, int32_t quant
         return skr_fail(call, SAKER_NULL_POINTER, "y and y_quant are both NULL, expected at least one of them");
     if (quant == SAKER_QUANT_NONE) {
         if (v[Y_QUANT].present)
-            return skr_fail(call, SAKER_INVALID_ARG, "y_quant is given but quant is none, expected tensor, row or block");
+            return skr_fail(call, SAKER_INVALID_ARG,
+                            "y_quant is given but quant is none, expected tensor, row or block");
         if (v[Y_SCALE].present)
-            return skr_fail(call, SAKER_INVALID_ARG, "y_scale is given but quant is none, expected tensor, row or block");
+            return skr_fail(call, SAKER_INVALID_ARG,
+                            "y_scale is given but quant is none, expected tensor, row or block");
         return SAKER_OK;
     }
     if (!v[Y_QUANT].present)
@@ -120,7 +142,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     if (a->quant == SAKER_QUANT_ROW)
         SKR_TRY(skr_rows_add_stat(call, &b, &v[Y_SCALE], &job->scale));
     else if (a->quant == SAKER_QUANT_BLOCK)
-        SKR_TRY(skr_rows_add_block(call, &b, &v[Y_SCALE], (job->n + SKR_QUANT_GROUP - 1) / SKR_QUANT_GROUP, &job->scale));
+        SKR_TRY(
+            skr_rows_add_block(call, &b, &v[Y_SCALE], (job->n + SKR_QUANT_GROUP - 1) / SKR_QUANT_GROUP, &job->scale));
     else if (a->quant == SAKER_QUANT_TENSOR)
         job->scale = (skr_rows){.data = v[Y_SCALE].data, .type = SKR_F32};
     SKR_TRY(skr_rows_merge(call, &b, &job->rows));
@@ -140,7 +163,8 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     if (!v[B_DX].present && !v[B_DWEIGHT].present && !v[B_DBIAS].present)
         return skr_fail(call, SAKER_NULL_POINTER, "dx, dweight and dbias are all NULL, expected at least one of them");
     if (v[B_DRES].present && !v[B_DX].present)
-        return skr_fail(call, SAKER_INVALID_ARG, "dresidual_out is given but dx is NULL, expected dx, which it is added to");
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "dresidual_out is given but dx is NULL, expected dx, which it is added to");
     job->n = v[B_DY].shape[v[B_DY].ndim - 1];
     job->weight_offset = a->weight_offset;
     job->round_before_weight = a->round_before_weight;
@@ -167,18 +191,11 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
 
 /* ---------------------------------------------------------------- plan */
 
-/* Rows that do not meet in a sum: TASKS tasks for each thread balance the load, each with at least TASK_BYTES of traffic; fewer are better, for
- * a task's first row cannot overlap with the one before it. How rows are cut into tasks changes no bit.
- * Sums over rows are cut by the problem alone: at most MAX_PARTS partial sums of at least MIN_PART_ROWS rows each; more than
- * MAX_PART_ROWS in one chain would lose f32 accuracy. */
-enum {
-    ALIGN = 256,
-    TASKS = 8,
-    TASK_BYTES = 64 * 1024,
-    MAX_PARTS = 64,
-    MIN_PART_ROWS = 16,
-    MAX_PART_ROWS = 16384
-};
+/* Rows that do not meet in a sum: TASKS tasks for each thread balance the load, each with at least TASK_BYTES of
+ * traffic; fewer are better, for a task's first row cannot overlap with the one before it. How rows are cut into tasks
+ * changes no bit. Sums over rows are cut by the problem alone: at most MAX_PARTS partial sums of at least MIN_PART_ROWS
+ * rows each; more than MAX_PART_ROWS in one chain would lose f32 accuracy. */
+enum { ALIGN = 256, TASKS = 8, TASK_BYTES = 64 * 1024, MAX_PARTS = 64, MIN_PART_ROWS = 16, MAX_PART_ROWS = 16384 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -223,7 +240,8 @@ static saker_status take_done(skr_call *call, int64_t at, skr_plan *plan)
     return at < HUGE ? SAKER_OK : skr_fail(call, SAKER_OVERFLOW, "the workspace for these shapes does not fit 60 bits");
 }
 
-/* Room for the f32 copy of a parameter, unless the tensor can be used as it is. An absent weight becomes a row of 1 + offset. */
+/* Room for the f32 copy of a parameter, unless the tensor can be used as it is. An absent weight becomes a row of 1 +
+ * offset. */
 static void plan_param(const skr_param *p, float offset, int64_t heads, int64_t n, int64_t *at, int64_t *copy_at,
                        int64_t *stride)
 {
@@ -262,14 +280,15 @@ static saker_status plan_cpu(skr_call *call, skr_rms_norm_job *job, const skr_ta
     int64_t bytes = row_bytes(&job->x, n) + row_bytes(&job->residual, n) + row_bytes(&job->y, n) +
                     row_bytes(&job->residual_out, n) + row_bytes(&job->y_quant, n);
     plan->traffic_bytes = mul(m, bytes);
-    plan->variant = job->y_quant.data                             ? "rows quantised"
+    plan->variant = job->y_quant.data                              ? "rows quantised"
                     : job->residual.data || job->residual_out.data ? "rows residual"
-                                                                  : "rows";
+                                                                   : "rows";
     plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
     cpu->bias_at = -1;
     if (job->bias.data)
         plan_param(&job->bias, 0, job->heads, n, &at, &cpu->bias_at, &cpu->bias_stride);
-    /* For each worker: a row of s when it is stored nowhere else, and a row of y when only its quantised form is wanted. */
+    /* For each worker: a row of s when it is stored nowhere else, and a row of y when only its quantised form is
+     * wanted. */
     int rows = (job->residual.data && !job->residual_out.data) + (job->y_quant.data && !job->y.data);
     cpu->scratch_bytes = (int64_t)skr_align_up((size_t)mul(rows, mul(n, sizeof(float))), ALIGN);
     cpu->scratch_at = take(&at, mul(target->width, cpu->scratch_bytes));
@@ -279,7 +298,8 @@ static saker_status plan_cpu(skr_call *call, skr_rms_norm_job *job, const skr_ta
     return take_done(call, at, plan);
 }
 
-static saker_status plan_backward_cpu(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target, skr_plan *plan)
+static saker_status plan_backward_cpu(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target,
+                                      skr_plan *plan)
 {
     skr_rms_norm_cpu *cpu = &job->cpu;
     int64_t m = job->rows.m, n = job->n, at = 0, sum_bytes = mul(job->heads, mul(n, sizeof(float)));

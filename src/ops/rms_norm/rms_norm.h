@@ -14,8 +14,8 @@
 /* Values of quant; the same numbers as saker_quant. */
 enum { SKR_QUANT_NONE, SKR_QUANT_TENSOR, SKR_QUANT_ROW, SKR_QUANT_BLOCK };
 
-/* What the CPU plan adds to a job. The row kernels see parameters as f32 rows only: the tensor itself where it is that already, else
- * a copy that the first step makes in the workspace. Offsets are bytes into the workspace. */
+/* What the CPU plan adds to a job. The row kernels see parameters as f32 rows only: the tensor itself where it is that
+ * already, else a copy that the first step makes in the workspace. Offsets are bytes into the workspace. */
 enum { SKR_STEP_PARAMS, SKR_STEP_ROWS, SKR_STEP_SUM };
 /* Elements of one head's row that a task of the first and of the last step takes. */
 enum { SKR_PARAM_PIECE = 65536, SKR_SUM_PIECE = 2048 };

@@ -1,17 +1,17 @@
 /* rms_norm_backward_cpu.c - backward rows and the sums over rows. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Two sweeps a row. The first: dot = sum(dy * w * x), and sum(x * x) where rstd is not given. The second, with e = dy * rstd and
- * k = rstd^3 * dot / N, which is the formula of rms_norm.h in the fewest operations:
- *     dx = e * w - x * k + dres,   dw += e * x,   db += dy.
- * dw and db are sums over one part of the rows, in row order; the last step adds the parts. dy, x and dx of one type are read and written
- * where they are; when types differ, or h is rounded on the way, chunks pass through f32 buffers. */
+ * Two sweeps a row. The first: dot = sum(dy * w * x), and sum(x * x) where rstd is not given. The second, with e = dy *
+ * rstd and k = rstd^3 * dot / N, which is the formula of rms_norm.h in the fewest operations: dx = e * w - x * k +
+ * dres,   dw += e * x,   db += dy. dw and db are sums over one part of the rows, in row order; the last step adds the
+ * parts. dy, x and dx of one type are read and written where they are; when types differ, or h is rounded on the way,
+ * chunks pass through f32 buffers. */
 #include "rms_norm_cpu.h"
 
 typedef skr_rms_norm_backward_job job_t;
 
-/* Elements that the main loops take at once: two pairs of vectors of each tensor. As in forward: loads first, then each operation for all of
- * them, then the stores. STAGED: elements of a chunk that passes through the buffers. */
+/* Elements that the main loops take at once: two pairs of vectors of each tensor. As in forward: loads first, then each
+ * operation for all of them, then the stores. STAGED: elements of a chunk that passes through the buffers. */
 enum { K = 2, BLOCK = 2 * K * SKR_LANES, STAGED = 1024 };
 
 /* ---------------------------------------------------------------- first sweep, one chunk */
@@ -68,8 +68,8 @@ SKR_FN float square_body(int t, const void *x, int64_t n)
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         SKR_UNROLL
-        for (int k = 0; k < K; k++)
-            v_sumsq2(t, x, i + 2 * k * SKR_LANES, &a[k]);
+    for (int k = 0; k < K; k++)
+        v_sumsq2(t, x, i + 2 * k * SKR_LANES, &a[k]);
     for (; i < n; i += 2 * SKR_LANES) {
         vf2 v = v_load2_n(t, x, i, n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES);
         a[0] = v2_fma(v, v, a[0]);
@@ -98,7 +98,8 @@ static const square_fn squares[3] = {square_F32, square_F16, square_BF16};
 
 enum { WANT_DX = 1, WANT_DW = 2, WANT_DB = 4, HAVE_DRES = 8, N_WANTS = 16 };
 
-/* dy, x, dres, dx have one type. next_*: the row after, whose dot product is formed on the way; ahead_*: what to prefetch. */
+/* dy, x, dres, dx have one type. next_*: the row after, whose dot product is formed on the way; ahead_*: what to
+ * prefetch. */
 typedef struct grad {
     const void *dy, *x, *dres;
     const float *w;
@@ -240,11 +241,12 @@ typedef float (*both_fn)(const grad *a, int64_t n);
         grad_body(SKR_##t, SKR_##rd, want, a, n);                                                                      \
     }
 #define EACH_WANT(F, t, rd)                                                                                            \
-    F(t, rd, 1) F(t, rd, 2) F(t, rd, 3) F(t, rd, 4) F(t, rd, 5) F(t, rd, 6) F(t, rd, 7) F(t, rd, 9) F(t, rd, 11)       \
-        F(t, rd, 13) F(t, rd, 15)
+    F(t, rd, 1)                                                                                                        \
+    F(t, rd, 2) F(t, rd, 3) F(t, rd, 4) F(t, rd, 5) F(t, rd, 6) F(t, rd, 7) F(t, rd, 9) F(t, rd, 11) F(t, rd, 13)      \
+        F(t, rd, 15)
 #define GRAD_CELL(t, rd, want) [want] = grad_##t##_##rd##_##want,
-#define EACH_BODY(F) F(F32, F32) F(F16, F32) F(BF16, F32) F(F32, F16) F(F32, BF16)
-#define GRADS(t, rd) EACH_WANT(GRAD, t, rd)
+#define EACH_BODY(F)           F(F32, F32) F(F16, F32) F(BF16, F32) F(F32, F16) F(F32, BF16)
+#define GRADS(t, rd)           EACH_WANT(GRAD, t, rd)
 EACH_BODY(GRADS)
 #define GRAD_ROW(t, rd) {EACH_WANT(GRAD_CELL, t, rd)},
 /* Types in place; f32 with h rounded to f16, to bf16. */
@@ -259,7 +261,10 @@ static const grad_fn grads[5][N_WANTS] = {EACH_BODY(GRAD_ROW)};
 BOTHS(F32)
 BOTHS(F16)
 BOTHS(BF16)
-#define BOTH_ROW(t) {[1] = both_##t##_1, [3] = both_##t##_3, [9] = both_##t##_9, [11] = both_##t##_11}
+#define BOTH_ROW(t)                                                                                                    \
+    {                                                                                                                  \
+        [1] = both_##t##_1, [3] = both_##t##_3, [9] = both_##t##_9, [11] = both_##t##_11                               \
+    }
 static const both_fn boths[3][N_WANTS] = {BOTH_ROW(F32), BOTH_ROW(F16), BOTH_ROW(BF16)};
 
 /* ---------------------------------------------------------------- rows */
@@ -269,13 +274,13 @@ typedef struct sweep {
     dot_fn dot;
     square_fn square;
     grad_fn grad;
-    both_fn both;    /* NULL: what is wanted has no such form */
+    both_fn both; /* NULL: what is wanted has no such form */
     int want;
-    int in_place;    /* dy, x, dres and dx have one type and need no buffers */
-    int type;        /* that one, else f32 */
+    int in_place; /* dy, x, dres and dx have one type and need no buffers */
+    int type;     /* that one, else f32 */
     int64_t chunk;
     double one_over_n;
-    lead ahead;      /* of dy and x, when they have one type */
+    lead ahead;                /* of dy and x, when they have one type */
     float *dy, *x, *dx, *dres; /* buffers of STAGED elements */
 } sweep;
 
@@ -327,7 +332,8 @@ static sums first_sweep(const sweep *s, const row_data *r)
         return sum;
     for (int64_t i = 0; i < job->n; i += s->chunk) {
         int64_t n = chunk_at(s, i);
-        const void *x = s->in_place ? r->x + i * skr_type_bytes(s->type) : (const void *)staged(job->x.type, r->x, i, n, s->x);
+        const void *x =
+            s->in_place ? r->x + i * skr_type_bytes(s->type) : (const void *)staged(job->x.type, r->x, i, n, s->x);
         const void *dy = r->dy + i * skr_type_bytes(s->type);
         if (s->dot && !s->in_place)
             dy = staged(job->dy.type, r->dy, i, n, s->dy);
@@ -390,7 +396,8 @@ static double both_sweeps(const sweep *s, const row_data *r, const row_data *nex
 
 static void start(sweep *s, const job_t *job, float (*buffer)[STAGED])
 {
-    int dyt = job->dy.type, xt = job->x.type, dxt = job->dx.data ? job->dx.type : dyt, drt = job->dres.data ? job->dres.type : dyt;
+    int dyt = job->dy.type, xt = job->x.type, dxt = job->dx.data ? job->dx.type : dyt,
+        drt = job->dres.data ? job->dres.type : dyt;
     int round = job->round_before_weight && job->dweight.data ? xt : SKR_F32;
     *s = (sweep){.job = job, .dy = buffer[0], .x = buffer[1], .dx = buffer[2], .dres = buffer[3]};
     s->in_place = dyt == xt && xt == dxt && xt == drt && round == SKR_F32;
@@ -419,11 +426,36 @@ static row_data row_at(const job_t *job, int64_t row, float *dw, float *db)
     return r;
 }
 
+/* The first sweep again in double, for rows whose products leave f32's range (x near its largest value): they must not
+ * become NaN by infinity times a vanishing rstd. */
+static sums sums_in_double(const sweep *s, const row_data *r)
+{
+    const job_t *job = s->job;
+    sums sum = {0, 0};
+    for (int64_t i = 0; i < job->n; i += STAGED) {
+        int64_t n = job->n - i < STAGED ? job->n - i : STAGED;
+        const float *x = staged(job->x.type, r->x, i, n, s->x), *dy = staged(job->dy.type, r->dy, i, n, s->dy);
+        for (int64_t j = 0; j < n; j++) {
+            sum.dot += (double)dy[j] * (double)r->w[i + j] * (double)x[j];
+            sum.square += (double)x[j] * (double)x[j];
+        }
+    }
+    return sum;
+}
+
+static int is_finite(double x)
+{
+    return x - x == 0;
+}
+
 /* rstd, and k = rstd^2 * mean(g * h) = rstd^3 * dot / N, from the first sweep's sums. */
 static void finish_row(const sweep *s, int64_t row, sums sum, row_data *r)
 {
     const job_t *job = s->job;
-    r->rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row) : rstd_of(sum.square, s->one_over_n, job->eps);
+    if (!is_finite(sum.dot) || !is_finite(sum.square))
+        sum = sums_in_double(s, r);
+    r->rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row)
+                             : rstd_of(sum.square, s->one_over_n, job->eps);
     double rstd = (double)r->rstd;
     r->k = (float)(rstd * rstd * rstd * (sum.dot * s->one_over_n));
 }
@@ -482,7 +514,8 @@ SKR_FN void sum_body(int t, int accumulate, const float *parts, int64_t n_parts,
         vf even = v_set1(0.0f), odd = v_set1(0.0f);
         int64_t p = 0;
         for (; p + 2 <= n_parts; p += 2) {
-            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m) : v_load(SKR_F32, parts + p * stride, i));
+            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m)
+                                             : v_load(SKR_F32, parts + p * stride, i));
             odd = v_add(odd, m < SKR_LANES ? v_load_n(SKR_F32, parts + (p + 1) * stride, i, m)
                                            : v_load(SKR_F32, parts + (p + 1) * stride, i));
         }

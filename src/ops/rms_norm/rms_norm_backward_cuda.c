@@ -13,7 +13,8 @@ SKR_FATBIN(rms_norm_backward_sm90)
 #define TYPE_f32  SKR_F32
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
-/* The weights do not fit the registers beside the rest. In these tables the field `rows` says whether weights are in shared memory. */
+/* The weights do not fit the registers beside the rest. In these tables the field `rows` says whether weights are in
+ * shared memory. */
 #define WIDE(type, vpt) (vpt * (TYPE_##type == SKR_F32 ? 4 : 8) > 16)
 
 static const skr_norm_shape lean_shape[] = {
@@ -50,8 +51,8 @@ static skr_cuda_kernel block_kernel[] = {
 };
 static const skr_norm_shape wide_shape[] = {
 #define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
-    {TYPE_##type, threads, threads, vpt, WIDE(type, vpt), stages, least, most, parts,                                  \
-     #type " cluster " #threads "x" #vpt},
+    {TYPE_##type, threads, threads, vpt,   WIDE(type, vpt),                                                            \
+     stages,      least,   most,    parts, #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel wide_kernel[] = {
@@ -112,8 +113,8 @@ static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t grou
     job->rows_per_part = skr_norm_divide_up(rows, parts);
 }
 
-static bool plan_block(skr_rms_norm_backward_job *job, const skr_norm_shape *shapes, skr_cuda_kernel *kernels, int count,
-                       int vec, skr_plan *plan)
+static bool plan_block(skr_rms_norm_backward_job *job, const skr_norm_shape *shapes, skr_cuda_kernel *kernels,
+                       int count, int vec, skr_plan *plan)
 {
     for (int i = 0; i < count; i++) {
         const skr_norm_shape *s = &shapes[i];
@@ -211,9 +212,9 @@ saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backwa
         else if (job->dy.type != job->x.type)
             skr_why(plan, "row kernels: dy and x differ in type");
         else
-            done = (is_lean(job) &&
-                    (plan_block(job, lean_shape, lean_kernel, COUNT(lean_shape), vec, plan) ||
-                     plan_cluster(job, target, lean_wide_shape, lean_wide_kernel, COUNT(lean_wide_shape), vec, plan))) ||
+            done = (is_lean(job) && (plan_block(job, lean_shape, lean_kernel, COUNT(lean_shape), vec, plan) ||
+                                     plan_cluster(job, target, lean_wide_shape, lean_wide_kernel,
+                                                  COUNT(lean_wide_shape), vec, plan))) ||
                    plan_block(job, block_shape, block_kernel, COUNT(block_shape), vec, plan) ||
                    plan_cluster(job, target, wide_shape, wide_kernel, COUNT(wide_shape), vec, plan);
         if (!done)

@@ -8,8 +8,9 @@
  * memory: registers would be taken from everybody. Each thread copies its own vectors of the next STAGES rows to its
  * own slots in shared memory, so that bytes are always under way.
  *
- * LEAN is the common case, with about half the instructions a row: rstd is given, rows have one stride, the same for x, dy and dx (of T),
- * one weight, no dres, no dbias, no round_before_weight. W_SHARED: weights in shared memory, not in registers. */
+ * LEAN is the common case, with about half the instructions a row: rstd is given, rows have one stride, the same for x,
+ * dy and dx (of T), one weight, no dres, no dbias, no round_before_weight. W_SHARED: weights in shared memory, not in
+ * registers. */
 #ifndef SKR_RMS_NORM_BACKWARD_ROWS_CUH
 #define SKR_RMS_NORM_BACKWARD_ROWS_CUH
 
@@ -71,7 +72,8 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
         step = subs * Owner::groups;
         slots = dynamic + threadIdx.x * 16;
         dres_bytes = V * skr_type_bytes(j.dres.type);
-        dres_slots = dynamic + DBIAS_AT + ((!LEAN && j.dbias.data) ? VPT * V * 4 * THREADS : 0) + threadIdx.x * dres_bytes;
+        dres_slots =
+            dynamic + DBIAS_AT + ((!LEAN && j.dbias.data) ? VPT * V * 4 * THREADS : 0) + threadIdx.x * dres_bytes;
     }
 
     __device__ __forceinline__ bool rstd() const
@@ -234,7 +236,8 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
                 float fx[V], fdy[V], fw[V];
-                unpack<T>(x[i], fx), unpack<T>(LATE ? fetch(in, stage, 1, i) : dy[i < KEPT ? i : 0], fdy), weights(i, fw);
+                unpack<T>(x[i], fx), unpack<T>(LATE ? fetch(in, stage, 1, i) : dy[i < KEPT ? i : 0], fdy),
+                    weights(i, fw);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     dot[c & 1] = __fmaf_rn(fdy[c] * fw[c], fx[c], dot[c & 1]);

@@ -10,8 +10,8 @@
     extern "C" __global__ void __launch_bounds__(threads, 1)                                                           \
         skr_rms_norm_backward_##type##_c##threads##x##vpt(const __grid_constant__ skr_rms_norm_backward_job job)       \
     {                                                                                                                  \
-        rms_norm_backward<TYPE_##type, cluster_owner<threads>, vpt, stages,                                          \
-                          (vpt * skr_elem<TYPE_##type>::vec > 16), false>::run(job);                                   \
+        rms_norm_backward<TYPE_##type, cluster_owner<threads>, vpt, stages, (vpt * skr_elem<TYPE_##type>::vec > 16),   \
+                          false>::run(job);                                                                            \
     }
 #define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \

@@ -53,6 +53,31 @@ static void wide_rows(void)
         both((struct spec){ROWS(2, 2), .n = n[i], .x = SAKER_F32, .has = W | HEADS});
         both((struct spec){ROWS(3), .n = n[i], .x = SAKER_BF16, .has = W | Y_IS_X});
     }
+    /* One type for all, a residual or a quantised output: kernels of their own on CUDA. */
+    static const int64_t even[] = {40, 256, 504, 1024, 2048, 4088, 8192, 16384, 32760, 65536, 100008, 262144};
+    foreach (i, even)
+        foreach (t, floats) {
+            struct spec s = {ROWS(3), .n = even[i], .x = floats[t], .has = W | Y | R | RO | RSTD};
+            rms_norm_add(&s);
+            s = (struct spec){
+                ROWS(3),        .n = even[i], .x = floats[t], .q = quants[(i + t) % 3], .quant = SAKER_QUANT_ROW,
+                .has = W | RSTD};
+            rms_norm_add(&s);
+            s.quant = SAKER_QUANT_TENSOR;
+            s.fill = SUITE_EDGES;
+            rms_norm_add(&s);
+        }
+    static const suite_fill fills[] = {SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_HUGE, SUITE_TINY, SUITE_ZERO};
+    foreach (f, fills)
+        foreach (t, floats) {
+            struct spec s = {ROWS(9),  .n = 256,        .x = floats[t], .q = SAKER_E4M3, .quant = SAKER_QUANT_ROW,
+                             .has = W, .fill = fills[f]};
+            rms_norm_add(&s);
+            s.n = 65536;
+            s.lead[0] = 2;
+            s.q = SAKER_I8;
+            rms_norm_add(&s);
+        }
     /* More rows than clusters: each walks over several. */
     both((struct spec){ROWS(40), .n = 140008, .x = SAKER_BF16, .has = W | RSTD});
     both((struct spec){ROWS(20), .n = 140008, .x = SAKER_F32, .has = W | RSTD});

@@ -1,14 +1,16 @@
 /* rms_norm_cpu.c - forward rows. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Two sweeps a row: the sum of squares (first adding and storing the residual), then the result, read again from cache. The element types are
- * constants of always-inlined bodies; the tables below hold one small function for each combination. */
+ * Two sweeps a row: the sum of squares (first adding and storing the residual), then the result, read again from cache.
+ * The element types are constants of always-inlined bodies; the tables below hold one small function for each
+ * combination. */
 #include "rms_norm_cpu.h"
 
 typedef skr_rms_norm_job job_t;
 
-/* Elements that the main loops take at once: four pairs of vectors. Loads come first, then each operation for all of them, then the stores: the
- * compiler may not move a load above a store, and a core's queues fill up when every operation waits for the one before it. */
+/* Elements that the main loops take at once: four pairs of vectors. Loads come first, then each operation for all of
+ * them, then the stores: the compiler may not move a load above a store, and a core's queues fill up when every
+ * operation waits for the one before it. */
 enum { K = 4, BLOCK = 2 * K * SKR_LANES };
 
 /* ---------------------------------------------------------------- first sweep: s and its sum of squares, one chunk */
@@ -36,8 +38,8 @@ SKR_FN float square_body(int xt, const void *x, int64_t n)
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         SKR_UNROLL
-        for (int k = 0; k < K; k++)
-            v_sumsq2(xt, x, i + 2 * k * SKR_LANES, &a[k]);
+    for (int k = 0; k < K; k++)
+        v_sumsq2(xt, x, i + 2 * k * SKR_LANES, &a[k]);
     square_tail(xt, x, i, n, a);
     return total(a);
 }
@@ -53,8 +55,8 @@ SKR_FN float add_body(int xt, int rt, int ot, int with, const void *x, const voi
             s[k] = v_load2(xt, x, i + 2 * k * SKR_LANES);
         if (with)
             SKR_UNROLL
-            for (int k = 0; k < K; k++)
-                s[k] = v2_add(s[k], v_load2(rt, residual, i + 2 * k * SKR_LANES));
+        for (int k = 0; k < K; k++)
+            s[k] = v2_add(s[k], v_load2(rt, residual, i + 2 * k * SKR_LANES));
         SKR_UNROLL
         for (int k = 0; k < K; k++)
             s[k] = v_store2_round(ot, out, i + 2 * k * SKR_LANES, s[k]);
@@ -93,12 +95,12 @@ typedef float (*first_fn)(const void *x, const void *residual, void *out, int64_
     {                                                                                                                  \
         return add_body(SKR_##xt, SKR_##rt, SKR_##ot, 1, x, residual, out, n);                                         \
     }
-#define EACH(F) F(F32) F(F16) F(BF16)
-#define EACH1(F, a) F(a, F32) F(a, F16) F(a, BF16)
+#define EACH(F)        F(F32) F(F16) F(BF16)
+#define EACH1(F, a)    F(a, F32) F(a, F16) F(a, BF16)
 #define EACH2(F, a, b) F(a, b, F32) F(a, b, F16) F(a, b, BF16)
-#define COPIES(xt) EACH1(COPY, xt)
-#define ADDS1(xt, rt) EACH2(ADD, xt, rt)
-#define ADDS(xt) ADDS1(xt, F32) ADDS1(xt, F16) ADDS1(xt, BF16)
+#define COPIES(xt)     EACH1(COPY, xt)
+#define ADDS1(xt, rt)  EACH2(ADD, xt, rt)
+#define ADDS(xt)       ADDS1(xt, F32) ADDS1(xt, F16) ADDS1(xt, BF16)
 EACH(SQUARE)
 EACH(COPIES)
 EACH(ADDS)
@@ -108,12 +110,13 @@ static const first_fn squares[3] = {square_F32, square_F16, square_BF16};
 #define COPY_ROW(xt) {copy_##xt##_F32, copy_##xt##_F16, copy_##xt##_BF16},
 static const first_fn copies[3][3] = {EACH(COPY_ROW)};
 #define ADD_ROW(xt, rt) {add_##xt##_##rt##_F32, add_##xt##_##rt##_F16, add_##xt##_##rt##_BF16},
-#define ADD_ROWS(xt) {EACH1(ADD_ROW, xt)},
+#define ADD_ROWS(xt)    {EACH1(ADD_ROW, xt)},
 static const first_fn adds[3][3][3] = {EACH(ADD_ROWS)};
 
 /* ---------------------------------------------------------------- second sweep: y of one chunk */
 
-SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, vf rstd, int64_t i)
+SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
+                    vf rstd, int64_t i)
 {
     vf2 t[K];
     SKR_UNROLL
@@ -132,8 +135,8 @@ SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, con
         v_store2(yt, y, i + 2 * k * SKR_LANES, t[k]);
 }
 
-SKR_FN void y_tail(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, vf rstd, int64_t i,
-                   int64_t n)
+SKR_FN void y_tail(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
+                   vf rstd, int64_t i, int64_t n)
 {
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
@@ -143,8 +146,8 @@ SKR_FN void y_tail(int st, int yt, int round, int with_bias, const void *s, cons
     }
 }
 
-SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, float rstd1,
-                   int64_t n)
+SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
+                   float rstd1, int64_t n)
 {
     vf rstd = v_set1(rstd1);
     int64_t i = 0;
@@ -166,18 +169,20 @@ typedef void (*second_fn)(const void *s, const float *w, const float *b, void *y
         y_body(SKR_##st, SKR_##yt, SKR_##rd, 1, s, w, b, y, rstd, n);                                                  \
     }
 #define APPLIES1(rd, st) EACH2(APPLY, rd, st)
-#define APPLIES(rd) APPLIES1(rd, F32) APPLIES1(rd, F16) APPLIES1(rd, BF16)
+#define APPLIES(rd)      APPLIES1(rd, F32) APPLIES1(rd, F16) APPLIES1(rd, BF16)
 EACH(APPLIES)
 #define APPLY_CELL(rd, st, yt) {y_##rd##_##st##_##yt, yb_##rd##_##st##_##yt},
-#define APPLY_ROW(rd, st) {EACH2(APPLY_CELL, rd, st)},
-#define APPLY_ROWS(rd) {APPLY_ROW(rd, F32) APPLY_ROW(rd, F16) APPLY_ROW(rd, BF16)},
+#define APPLY_ROW(rd, st)      {EACH2(APPLY_CELL, rd, st)},
+#define APPLY_ROWS(rd)         {APPLY_ROW(rd, F32) APPLY_ROW(rd, F16) APPLY_ROW(rd, BF16)},
 static const second_fn applies[3][3][3][2] = {EACH(APPLY_ROWS)};
 
-/* ---------------------------------------------------------------- both at once: y of one row, sum of squares of the next */
+/* ---------------------------------------------------------------- both at once: y of one row, sum of squares of the
+ * next */
 
-/* Without a residual, the first sweep of the next row runs block by block between the second sweep's: memory is read while y is computed. */
-SKR_FN float both_body(int xt, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y, float rstd1,
-                       const void *next, const char *ahead, int64_t n)
+/* Without a residual, the first sweep of the next row runs block by block between the second sweep's: memory is read
+ * while y is computed. */
+SKR_FN float both_body(int xt, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
+                       float rstd1, const void *next, const char *ahead, int64_t n)
 {
     const int bytes = xt == SKR_F32 ? 4 : 2;
     vf rstd = v_set1(rstd1);
@@ -195,8 +200,8 @@ SKR_FN float both_body(int xt, int yt, int round, int with_bias, const void *s, 
     return total(a);
 }
 
-typedef float (*both_fn)(const void *s, const float *w, const float *b, void *y, float rstd, const void *next, const char *ahead,
-                         int64_t n);
+typedef float (*both_fn)(const void *s, const float *w, const float *b, void *y, float rstd, const void *next,
+                         const char *ahead, int64_t n);
 
 #define BOTH(rd, xt, yt)                                                                                               \
     static float both_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, float rstd,           \
@@ -216,7 +221,7 @@ EACH2(BOTH, F32, BF16)
 EACH2(BOTH, F16, F16)
 EACH2(BOTH, BF16, BF16)
 #define BOTH_CELL(rd, xt, yt) {both_##rd##_##xt##_##yt, bothb_##rd##_##xt##_##yt},
-#define BOTH_ROW(rd, xt) {EACH2(BOTH_CELL, rd, xt)},
+#define BOTH_ROW(rd, xt)      {EACH2(BOTH_CELL, rd, xt)},
 /* [round][x][y][bias] */
 static const both_fn boths[2][3][3][2] = {{BOTH_ROW(F32, F32) BOTH_ROW(F32, F16) BOTH_ROW(F32, BF16)},
                                           {BOTH_ROW(F32, F32) BOTH_ROW(F16, F16) BOTH_ROW(BF16, BF16)}};
@@ -246,7 +251,9 @@ SKR_FN void quant_body(int type, int qt, const void *y, void *q, float scale1, i
 
 static float amax_of(int type, const void *y, int64_t n)
 {
-    return type == SKR_F32 ? amax_body(SKR_F32, y, n) : type == SKR_F16 ? amax_body(SKR_F16, y, n) : amax_body(SKR_BF16, y, n);
+    return type == SKR_F32   ? amax_body(SKR_F32, y, n)
+           : type == SKR_F16 ? amax_body(SKR_F16, y, n)
+                             : amax_body(SKR_BF16, y, n);
 }
 
 #define QUANT(qt, yt)                                                                                                  \
@@ -300,8 +307,8 @@ typedef struct sweep {
     const job_t *job;
     first_fn first;
     second_fn second;
-    int s_type, y_type;   /* of what the second sweep reads and writes */
-    char *s_row, *y_row;  /* this worker's scratch rows, or NULL */
+    int s_type, y_type;  /* of what the second sweep reads and writes */
+    char *s_row, *y_row; /* this worker's scratch rows, or NULL */
 } sweep;
 
 static source source_of(const sweep *w, int64_t row)
@@ -329,7 +336,9 @@ static sweep start(const job_t *job, int worker)
 {
     sweep w = {.job = job};
     int xt = job->x.type, rt = job->residual.type, ot = job->residual_out.data ? job->residual_out.type : SKR_F32;
-    char *scratch = (char *)job->head.workspace + job->cpu.scratch_at + worker * job->cpu.scratch_bytes;
+    char *scratch = NULL;
+    if (job->cpu.scratch_bytes)
+        scratch = (char *)job->head.workspace + job->cpu.scratch_at + worker * job->cpu.scratch_bytes;
     if (job->residual.data && !job->residual_out.data) {
         w.s_row = scratch;
         scratch += job->n * (int64_t)sizeof(float);
@@ -350,7 +359,9 @@ static const float *weight_row(const job_t *job, int64_t row)
 
 static const float *bias_row(const job_t *job, int64_t row)
 {
-    return job->bias.data ? param_row(&job->head, &job->bias, job->cpu.bias_at, job->cpu.bias_stride, head_of(job->heads, row)) : NULL;
+    return job->bias.data
+               ? param_row(&job->head, &job->bias, job->cpu.bias_at, job->cpu.bias_stride, head_of(job->heads, row))
+               : NULL;
 }
 
 static float finish_row(const job_t *job, int64_t row, double sum, double one_over_n)

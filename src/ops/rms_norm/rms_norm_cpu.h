@@ -1,8 +1,9 @@
 /* rms_norm_cpu.h - what the forward and the backward row kernels share.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Rows are worked on in chunks: the two sweeps of neighbouring rows can then take turns, and the f32 sums of the chunks are added in f64,
- * so that rows of any width keep full accuracy. Everything here is a constant of the op: a row's bits depend on its contents and width alone. */
+ * Rows are worked on in chunks: the two sweeps of neighbouring rows can then take turns, and the f32 sums of the chunks
+ * are added in f64, so that rows of any width keep full accuracy. Everything here is a constant of the op: a row's bits
+ * depend on its contents and width alone. */
 #ifndef SKR_RMS_NORM_CPU_H
 #define SKR_RMS_NORM_CPU_H
 
@@ -22,7 +23,8 @@ static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_
     return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
 }
 
-/* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, that is `rows` rows and `bytes` bytes. */
+/* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, that is `rows`
+ * rows and `bytes` bytes. */
 typedef struct lead {
     int64_t row_bytes, rows, bytes;
 } lead;
@@ -34,7 +36,8 @@ static inline lead lead_of(const skr_rows *r, int64_t n)
 }
 
 /* Rows from `end` on belong to another task and are not asked for: then it is a line that was just read. */
-static inline const char *ahead_at(const lead *a, const skr_row_space *space, const skr_rows *r, int64_t row, int64_t end, int64_t at)
+static inline const char *ahead_at(const lead *a, const skr_row_space *space, const skr_rows *r, int64_t row,
+                                   int64_t end, int64_t at)
 {
     int64_t to = at + a->bytes;
     row += a->rows + (to >= a->row_bytes);
@@ -48,7 +51,8 @@ SKR_FN void prefetch_block(const char *p, int64_t bytes)
         v_prefetch_l2(p + i);
 }
 
-static inline const float *param_row(const skr_job_head *head, const skr_param *p, int64_t at, int64_t stride, int64_t h)
+static inline const float *param_row(const skr_job_head *head, const skr_param *p, int64_t at, int64_t stride,
+                                     int64_t h)
 {
     const char *base = at < 0 ? p->data : (const char *)head->workspace + at;
     return (const float *)base + h * stride;
@@ -76,8 +80,8 @@ static void widen(int type, const void *x, float offset, float *y, int64_t n)
 }
 
 /* One piece of one head's row of a parameter's f32 copy. An absent weight is 1. */
-static void copy_param(const skr_job_head *head, const skr_param *p, float offset, int64_t at, int64_t stride, int64_t h,
-                       int64_t begin, int64_t end)
+static void copy_param(const skr_job_head *head, const skr_param *p, float offset, int64_t at, int64_t stride,
+                       int64_t h, int64_t begin, int64_t end)
 {
     if (at < 0 || (h > 0 && stride == 0))
         return;

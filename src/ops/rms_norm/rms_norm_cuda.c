@@ -1,10 +1,10 @@
 /* rms_norm_cuda.c - the CUDA half of rms_norm's plan: which kernel, how many blocks.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Families (docs/notes/rms_norm_cuda.md): plain, ring, residual, quant and full row kernels, which read once with 16-byte accesses and
- * are picked by type and width from rms_norm_kernels.def; and the kernels that take anything. Nothing here looks at the
- * number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number of blocks may: it changes
- * no bit. */
+ * Families (docs/notes/rms_norm_cuda.md): plain, ring, residual, quant and full row kernels, which read once with
+ * 16-byte accesses and are picked by type and width from rms_norm_kernels.def; and the kernels that take anything.
+ * Nothing here looks at the number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number
+ * of blocks may: it changes no bit. */
 #include "rms_norm_cuda.h"
 
 SKR_FATBIN(rms_norm_sm80)
@@ -43,7 +43,7 @@ static const skr_norm_shape ring_shape[] = {
 };
 static skr_cuda_kernel ring_kernel[] = {
 #define SKR_PLAIN_RING(type, threads, k, p, slots, least, most)                                                        \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_ring_" #type "_" #threads "x" #k "x" #p, slots * k * threads * 16,         \
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_ring_" #type "_" #threads "x" #k "x" #p, slots *k *threads * 16,           \
                SKR_NORM_CLUSTER),
 #include "rms_norm_kernels.def"
 };
@@ -95,7 +95,7 @@ static const skr_norm_shape full_shape[] = {
 };
 static skr_cuda_kernel full_kernel[] = {
 #define SKR_FULL(type, lanes, threads, vpt, stages, blocks, walk)                                                      \
-    SKR_KERNEL(rms_norm_full_sm80, "skr_rms_norm_full_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED * (stages > 0), 1),
+    SKR_KERNEL(rms_norm_full_sm80, "skr_rms_norm_full_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED *(stages > 0), 1),
 #include "rms_norm_kernels.def"
 };
 static const skr_norm_shape full_wide_shape[] = {

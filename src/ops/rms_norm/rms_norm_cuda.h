@@ -50,8 +50,9 @@ static inline bool skr_norm_param_aligned(int64_t heads, const skr_param *p, int
     return ((int64_t)(uintptr_t)p->data | (heads > 1 ? p->stride * bytes : 0)) % unit == 0;
 }
 
-/* Clusters of one block an SM that a GPU holds at once. A cluster has its SMs in one GPC, and what is left over there stays idle: of 132 SMs,
- * 66 pairs can be used, but 15 clusters of 8 and 7 of 16. One more than fit would wait for all others to end. */
+/* Clusters of one block an SM that a GPU holds at once. A cluster has its SMs in one GPC, and what is left over there
+ * stays idle: of 132 SMs, 66 pairs can be used, but 15 clusters of 8 and 7 of 16. One more than fit would wait for all
+ * others to end. */
 static inline int64_t skr_norm_resident(int64_t n_sms, int cluster)
 {
     int64_t clusters = (cluster <= 2 ? n_sms : n_sms * 10 / 11) / cluster;

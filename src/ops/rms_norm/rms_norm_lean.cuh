@@ -1,11 +1,11 @@
-/* rms_norm_lean.cuh - rms_norm forward with a residual or with a quantised output, where all float tensors are of one type.
- * SPDX-License-Identifier: Apache-2.0
+/* rms_norm_lean.cuh - rms_norm forward with a residual or with a quantised output, where all float tensors are of one
+ * type. SPDX-License-Identifier: Apache-2.0
  *
- * The common cases of what rms_norm_full.cuh takes: rows with one stride, one weight, no bias. There is one exchange a row.
- * rms_norm_residual: x, residual, residual_out and y. s is rounded to T, so the row stays packed in registers.
- * rms_norm_quant: x and y_quant, with one scale a row or one given. The products x * w stay in registers. max|y| is rstd * max|x * w|, and
- * that maximum travels with the sum of squares; the quantised value is (x * w) * (rstd / scale). Rows where this order of products could
- * overflow or lose bits (wild) are read again and computed with care. */
+ * The common cases of what rms_norm_full.cuh takes: rows with one stride, one weight, no bias. There is one exchange a
+ * row. rms_norm_residual: x, residual, residual_out and y. s is rounded to T, so the row stays packed in registers.
+ * rms_norm_quant: x and y_quant, with one scale a row or one given. The products x * w stay in registers. max|y| is
+ * rstd * max|x * w|, and that maximum travels with the sum of squares; the quantised value is (x * w) * (rstd / scale).
+ * Rows where this order of products could overflow or lose bits (wild) are read again and computed with care. */
 #ifndef SKR_RMS_NORM_LEAN_CUH
 #define SKR_RMS_NORM_LEAN_CUH
 
@@ -171,7 +171,8 @@ template <int T, class Owner, int VPT> struct rms_norm_residual : lean_rows<T, O
 
 /* ---------------------------------------------------------------- quantised
  *
- * Each thread copies its vectors of the next STAGES rows to its own slots in shared memory. HOLD keeps the weights in registers, as f32. */
+ * Each thread copies its vectors of the next STAGES rows to its own slots in shared memory. HOLD keeps the weights in
+ * registers, as f32. */
 
 template <int T, class Owner, int VPT, int STAGES, bool HOLD> struct rms_norm_quant : lean_rows<T, Owner, VPT> {
     using Base = lean_rows<T, Owner, VPT>;
@@ -324,7 +325,8 @@ template <int T, class Owner, int VPT, int STAGES, bool HOLD> struct rms_norm_qu
         return most <= 3.402823466e38f && is_tame(scale) && factor >= 0x1p-100f && factor <= 0x1p100f;
     }
 
-    /* A row that needs care, read again: rare, so short code. Lanes of a warp come here together; mine: it is this lane's row. */
+    /* A row that needs care, read again: rare, so short code. Lanes of a warp come here together; mine: it is this
+     * lane's row. */
     __device__ __forceinline__ void write_wild(Owner &owner, int row, bool mine, float rstd)
     {
         const char *s = this->at(job.x, row), *p = this->weight();

@@ -1,10 +1,10 @@
-/* rms_norm_ring.cuh - plain rms_norm forward for the widest rows: bulk copies bring them through a ring in shared memory.
- * SPDX-License-Identifier: Apache-2.0
+/* rms_norm_ring.cuh - plain rms_norm forward for the widest rows: bulk copies bring them through a ring in shared
+ * memory. SPDX-License-Identifier: Apache-2.0
  *
- * A row belongs to a cluster, which stays and walks over the rows. Chunks of K vectors a thread go to its blocks in turn,
- * at most P to each, so that the cluster reads from one place of the row at a time. In each block one warp more than
- * compute only starts copies: as soon as a chunk is written out, its slot (of S) is filled with one of a later row. The
- * weights stay in registers, packed. */
+ * A row belongs to a cluster, which stays and walks over the rows. Chunks of K vectors a thread go to its blocks in
+ * turn, at most P to each, so that the cluster reads from one place of the row at a time. In each block one warp more
+ * than compute only starts copies: as soon as a chunk is written out, its slot (of S) is filled with one of a later
+ * row. The weights stay in registers, packed. */
 #ifndef SKR_RMS_NORM_RING_CUH
 #define SKR_RMS_NORM_RING_CUH
 

@@ -1,11 +1,12 @@
 /* rms_norm_rows.cuh - rms_norm forward on rows that fit the registers of their owner, 16-byte accesses throughout.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Here: what all row kernels share, and the plain ones (x and y of one type, weight, offset, rstd). An owner (some lanes,
- * a block, a cluster) takes RPG rows, VPT vectors of each in every thread, and is done: many small blocks on an SM, each
- * in another phase, keep its reads and writes under way better than blocks that stay. The input stays packed in
- * registers. Weights of the same type come packed too: the first G vectors are asked for right after the input, so that
- * they are there when the sum is, the others as registers become free. Other weights are loaded where they are used. */
+ * Here: what all row kernels share, and the plain ones (x and y of one type, weight, offset, rstd). An owner (some
+ * lanes, a block, a cluster) takes RPG rows, VPT vectors of each in every thread, and is done: many small blocks on an
+ * SM, each in another phase, keep its reads and writes under way better than blocks that stay. The input stays packed
+ * in registers. Weights of the same type come packed too: the first G vectors are asked for right after the input, so
+ * that they are there when the sum is, the others as registers become free. Other weights are loaded where they are
+ * used. */
 #ifndef SKR_RMS_NORM_ROWS_CUH
 #define SKR_RMS_NORM_ROWS_CUH
 
@@ -55,7 +56,7 @@ template <int T, class Owner, int VPT, int RPG, int G> struct rms_norm_plain {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
 
     const skr_rms_norm_job &job;
-    int lane, first; /* of this thread: its place, the first of its rows */
+    int lane, first;  /* of this thread: its place, the first of its rows */
     int start, valid; /* its vectors: start, start + L, ... */
     uint4 raw[RPG][VPT];
     float rstd[RPG];

@@ -18,7 +18,8 @@ static const saker_field fields[N_FIELDS] = {
     [X3] = SKR_IN(stream, x3, 0, skr_any_type, "as many bytes as the others; read once"),
     [Y0] = SKR_OUT(stream, y0, 0, skr_any_type, "exclusive-or of the inputs, 0x5a bytes without; written once"),
     [Y1] = SKR_OUT(stream, y1, 0, skr_any_type, "the same as y0; written once"),
-    [CHECKSUM] = SKR_OUT(stream, checksum, 0, skr_i64_only, "one element: exclusive-or of all 8-byte words of the inputs"),
+    [CHECKSUM] =
+        SKR_OUT(stream, checksum, 0, skr_i64_only, "one element: exclusive-or of all 8-byte words of the inputs"),
 };
 
 static int64_t element_bytes(const skr_view *v)
@@ -31,8 +32,8 @@ static saker_status check_one(skr_call *call, const skr_view *v, const skr_view 
     int64_t compact = 1;
     for (int i = v->ndim - 1; i >= 0; i--) {
         if (v->count && v->shape[i] > 1 && v->stride[i] != compact)
-            return skr_fail(call, SAKER_INVALID_ARG, "%s has stride %lld in dimension %d, expected %lld (compact)", v->name,
-                            (long long)v->stride[i], i, (long long)compact);
+            return skr_fail(call, SAKER_INVALID_ARG, "%s has stride %lld in dimension %d, expected %lld (compact)",
+                            v->name, (long long)v->stride[i], i, (long long)compact);
         compact *= v->count ? v->shape[i] : 1;
     }
     int64_t bytes = v->count * element_bytes(v), expected = first->count * element_bytes(first);
@@ -40,7 +41,8 @@ static saker_status check_one(skr_call *call, const skr_view *v, const skr_view 
         return skr_fail(call, SAKER_INVALID_ARG, "%s has %lld bytes, expected %lld (as many as %s)", v->name,
                         (long long)bytes, (long long)expected, first->name);
     if (bytes % 8)
-        return skr_fail(call, SAKER_INVALID_ARG, "%s has %lld bytes, expected a multiple of 8", v->name, (long long)bytes);
+        return skr_fail(call, SAKER_INVALID_ARG, "%s has %lld bytes, expected a multiple of 8", v->name,
+                        (long long)bytes);
     if ((uintptr_t)v->data % 8)
         return skr_fail(call, SAKER_MISALIGNED, "%s is at an address that is not a multiple of 8", v->name);
     return SAKER_OK;
@@ -78,14 +80,16 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     return SAKER_OK;
 }
 
-/* From this many bytes of outputs on, x86 writes around the caches: a plain store there reads its line first, a third more traffic for
- * a copy. Twice the last-level cache of common servers; smaller outputs are better kept. On aarch64 it changes nothing. */
+/* From this many bytes of outputs on, x86 writes around the caches: a plain store there reads its line first, a third
+ * more traffic for a copy. Twice the last-level cache of common servers; smaller outputs are better kept. On aarch64 it
+ * changes nothing. */
 enum { PAST_CACHES = 64 * 1024 * 1024 };
 
 static void plan_cpu(skr_stream_job *job, skr_plan *plan)
 {
     plan->variant = "bytes";
-    plan->traffic_bytes = job->bytes / 8 * (job->n_in + job->n_out) > INT64_MAX / 8 ? INT64_MAX : job->bytes * (job->n_in + job->n_out);
+    plan->traffic_bytes =
+        job->bytes / 8 * (job->n_in + job->n_out) > INT64_MAX / 8 ? INT64_MAX : job->bytes * (job->n_in + job->n_out);
     job->past_caches = job->bytes * job->n_out >= PAST_CACHES;
     job->n_tasks = job->bytes / SKR_STREAM_PIECE + (job->bytes % SKR_STREAM_PIECE != 0);
     plan->workspace_bytes = job->checksum ? skr_align_up((size_t)job->n_tasks * sizeof(uint64_t), 256) : 0;

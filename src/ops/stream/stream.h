@@ -1,7 +1,8 @@
 /* stream.h - the job of stream, the bandwidth probe.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Each output is the exclusive-or of all inputs (0x5a bytes without inputs); checksum is the exclusive-or of all 8-byte words of all inputs. */
+ * Each output is the exclusive-or of all inputs (0x5a bytes without inputs); checksum is the exclusive-or of all 8-byte
+ * words of all inputs. */
 #ifndef SKR_STREAM_H
 #define SKR_STREAM_H
 
@@ -13,12 +14,13 @@ enum { SKR_STREAM_PIECE = 512 * 1024, SKR_STREAM_MOVE = 0, SKR_STREAM_FOLD = 1 }
 
 typedef struct skr_stream_job {
     skr_job_head head;
-    int64_t bytes; /* of each tensor: a multiple of 8 */
+    int64_t bytes;                    /* of each tensor: a multiple of 8 */
     const void *x[SKR_STREAM_INPUTS]; /* the first n_in are there */
     void *y[SKR_STREAM_OUTPUTS];      /* the first n_out are there */
     int64_t *checksum;                /* NULL: not wanted */
     int32_t n_in, n_out;
-    /* CPU plan: checksums of the tasks in the workspace; past_caches: outputs are so large that caching them is of no use */
+    /* CPU plan: checksums of the tasks in the workspace; past_caches: outputs are so large that caching them is of no
+     * use */
     int64_t n_tasks;
     int32_t past_caches;
     int32_t reserved;

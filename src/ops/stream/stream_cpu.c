@@ -1,5 +1,5 @@
-/* stream_cpu.c - the bandwidth probe's loop, for each number of inputs and outputs. Compiled once per instruction-set level.
- * SPDX-License-Identifier: Apache-2.0 */
+/* stream_cpu.c - the bandwidth probe's loop, for each number of inputs and outputs. Compiled once per instruction-set
+ * level. SPDX-License-Identifier: Apache-2.0 */
 #include "../../cpu/simd/simd.h"
 #include "stream.h"
 
@@ -25,7 +25,8 @@ SKR_FN uint64_t move_word(int n_in, int n_out, const piece *p, int64_t i)
     return n_in ? w : 0;
 }
 
-/* Moves the bytes and returns the exclusive-or of all words read. sum: whether that is wanted; past: store around the caches. */
+/* Moves the bytes and returns the exclusive-or of all words read. sum: whether that is wanted; past: store around the
+ * caches. */
 SKR_FN uint64_t move_body(int n_in, int n_out, int sum, int past, piece p)
 {
     vb acc[UNROLL];
@@ -34,27 +35,27 @@ SKR_FN uint64_t move_body(int n_in, int n_out, int sum, int past, piece p)
     SKR_UNROLL
     for (int k = 0; k < UNROLL; k++)
         acc[k] = vb_set1(0);
-    /* Single words up to an aligned output (stores past the caches need it) and after the last whole block. */
+        /* Single words up to an aligned output (stores past the caches need it) and after the last whole block. */
 #define WORD() words ^= move_word(n_in, n_out, &p, i), i += 8
     if (past)
         while (i < p.bytes && (uintptr_t)(p.y[0] + i) % SKR_VB_BYTES)
             WORD();
     for (; i + BLOCK <= p.bytes; i += BLOCK)
         SKR_UNROLL
-        for (int k = 0; k < UNROLL; k++) {
-            int64_t at = i + k * SKR_VB_BYTES;
-            vb a = n_in ? vb_load(p.x[0] + at) : vb_set1(SKR_STREAM_FILL);
-            for (int s = 1; s < n_in; s++)
-                a = vb_xor(a, vb_load(p.x[s] + at));
-            for (int s = 0; s < n_out; s++) {
-                if (past)
-                    vb_stream(p.y[s] + at, a);
-                else
-                    vb_store(p.y[s] + at, a);
-            }
-            if (sum && n_in)
-                acc[k] = vb_xor(acc[k], a);
+    for (int k = 0; k < UNROLL; k++) {
+        int64_t at = i + k * SKR_VB_BYTES;
+        vb a = n_in ? vb_load(p.x[0] + at) : vb_set1(SKR_STREAM_FILL);
+        for (int s = 1; s < n_in; s++)
+            a = vb_xor(a, vb_load(p.x[s] + at));
+        for (int s = 0; s < n_out; s++) {
+            if (past)
+                vb_stream(p.y[s] + at, a);
+            else
+                vb_store(p.y[s] + at, a);
         }
+        if (sum && n_in)
+            acc[k] = vb_xor(acc[k], a);
+    }
     while (i < p.bytes)
         WORD();
 #undef WORD
@@ -70,10 +71,22 @@ SKR_FN uint64_t move_body(int n_in, int n_out, int sum, int past, piece p)
 enum { PLAIN, SUM, PAST, PAST_SUM };
 typedef uint64_t (*move_fn)(const piece *p);
 #define MOVE(n_in, n_out)                                                                                              \
-    static uint64_t plain_##n_in##n_out(const piece *p) { return move_body(n_in, n_out, 0, 0, *p); }                   \
-    static uint64_t sum_##n_in##n_out(const piece *p) { return move_body(n_in, n_out, 1, 0, *p); }                     \
-    static uint64_t past_##n_in##n_out(const piece *p) { return move_body(n_in, n_out, 0, n_out > 0, *p); }            \
-    static uint64_t past_sum_##n_in##n_out(const piece *p) { return move_body(n_in, n_out, 1, n_out > 0, *p); }
+    static uint64_t plain_##n_in##n_out(const piece *p)                                                                \
+    {                                                                                                                  \
+        return move_body(n_in, n_out, 0, 0, *p);                                                                       \
+    }                                                                                                                  \
+    static uint64_t sum_##n_in##n_out(const piece *p)                                                                  \
+    {                                                                                                                  \
+        return move_body(n_in, n_out, 1, 0, *p);                                                                       \
+    }                                                                                                                  \
+    static uint64_t past_##n_in##n_out(const piece *p)                                                                 \
+    {                                                                                                                  \
+        return move_body(n_in, n_out, 0, n_out > 0, *p);                                                               \
+    }                                                                                                                  \
+    static uint64_t past_sum_##n_in##n_out(const piece *p)                                                             \
+    {                                                                                                                  \
+        return move_body(n_in, n_out, 1, n_out > 0, *p);                                                               \
+    }
 #define MOVES(n_in) MOVE(n_in, 0) MOVE(n_in, 1) MOVE(n_in, 2)
 MOVES(0)
 MOVES(1)
@@ -84,7 +97,10 @@ MOVES(4)
     {                                                                                                                  \
         plain_##n_in##n_out, sum_##n_in##n_out, past_##n_in##n_out, past_sum_##n_in##n_out                             \
     }
-#define ROW(n_in) {CELL(n_in, 0), CELL(n_in, 1), CELL(n_in, 2)}
+#define ROW(n_in)                                                                                                      \
+    {                                                                                                                  \
+        CELL(n_in, 0), CELL(n_in, 1), CELL(n_in, 2)                                                                    \
+    }
 static const move_fn moves[5][3][4] = {ROW(0), ROW(1), ROW(2), ROW(3), ROW(4)};
 
 static void move(const job_t *job, int64_t task)
@@ -96,7 +112,8 @@ static void move(const job_t *job, int64_t task)
     for (int s = 0; s < job->n_out; s++)
         p.y[s] = (char *)job->y[s] + begin;
     /* All outputs must reach alignment together to be stored past the caches. */
-    int past = job->past_caches && job->n_out && (job->n_out == 1 || ((uintptr_t)p.y[0] - (uintptr_t)p.y[1]) % SKR_VB_BYTES == 0);
+    int past = job->past_caches && job->n_out &&
+               (job->n_out == 1 || ((uintptr_t)p.y[0] - (uintptr_t)p.y[1]) % SKR_VB_BYTES == 0);
     uint64_t words = moves[job->n_in][job->n_out][(past ? PAST : PLAIN) | (job->checksum ? SUM : PLAIN)](&p);
     if (job->checksum)
         ((uint64_t *)job->head.workspace)[task] = words;
