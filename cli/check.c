@@ -48,7 +48,7 @@ static const char *run_case(cli_place *place, cli_arena *arena, const suite *s, 
         wrong = cli_case_check_whole(k, 1, error, where);
     free(k);
     const char *expected = place->cuda ? c->cuda_kernel : c->cpu_kernel, *ran = saker_context_kernel(place->ctx);
-    if (!wrong && expected && !strstr(ran, expected)) {
+    if (!wrong && expected && !strstr(ran, "/empty") && !strstr(ran, expected)) {
         snprintf(text, 256, "ran %.100s, expected %.100s", ran, expected);
         wrong = text;
     }

@@ -127,7 +127,7 @@ static bool plan_block(skr_rms_norm_backward_job *job, const skr_norm_shape *sha
         step->grid = (uint32_t)job->n_parts;
         step->block = (uint32_t)s->threads;
         step->shared_bytes = (uint32_t)shared;
-        step->overlap = true;
+        step->overlap = false; /* a single wave: blocks that start early would share SMs while others idle */
         plan->variant = s->variant;
         return true;
     }
@@ -154,7 +154,7 @@ static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *targe
         step->block = (uint32_t)s->threads;
         step->cluster = (uint32_t)cluster;
         step->shared_bytes = (uint32_t)shared;
-        step->overlap = true;
+        step->overlap = false; /* a single wave: blocks that start early would share SMs while others idle */
         plan->variant = s->variant;
         return true;
     }

@@ -209,7 +209,7 @@ static bool plan_cluster(const skr_rms_norm_job *job, const skr_target *target, 
         step->block = (uint32_t)s->threads;
         step->cluster = (uint32_t)cluster;
         step->shared_bytes = (uint32_t)shared;
-        step->overlap = true;
+        step->overlap = s->walk == 0;
         plan->variant = s->variant;
         return true;
     }
@@ -234,7 +234,7 @@ static bool plan_ring(const skr_rms_norm_job *job, const skr_target *target, int
         step->block = (uint32_t)s->threads + 32; /* one warp more copies */
         step->cluster = (uint32_t)cluster;
         step->shared_bytes = (uint32_t)(s->stages * s->lanes * 16);
-        step->overlap = true;
+        step->overlap = false; /* a single wave: see rms_norm_backward_cuda.c */
         plan->variant = s->variant;
         return true;
     }
