@@ -86,6 +86,9 @@ STAMP := $(BUILD)/flags
 STATE := $(CC) $(CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS)
 $(shell mkdir -p $(BUILD); [ "$$(cat $(STAMP) 2>/dev/null)" = '$(STATE)' ] || echo '$(STATE)' > $(STAMP))
 
+$(shell [ "$$(cat $(BUILD)/commit 2>/dev/null)" = '$(COMMIT)' ] || echo '$(COMMIT)' > $(BUILD)/commit)
+$(BUILD)/obj/core/ops.o $(BUILD)/obj/cli/machine.o: $(BUILD)/commit
+
 $(BUILD)/obj/%.o: src/%.c $(STAMP)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) $(DEFINES_$(notdir $*)) -c $< -o $@
