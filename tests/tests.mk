@@ -104,7 +104,7 @@ fuzzer_links = $(shell echo 'int LLVMFuzzerTestOneInput(const char *p, long n){r
                  $(CLANG) -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null && echo yes)
 test-fuzz:
 ifeq ($(if $(CLANG),$(call fuzzer_links)),yes)
-	@$(call inner,fuzz,$(CLANG),-fsanitize=fuzzer-no-link $(FUZZ)) LEVELS='$(wordlist 1,2,$(LEVELS))' $(BUILD)/fuzz/libsaker.a
+	@$(call inner,fuzz,$(CLANG),-fsanitize=fuzzer-no-link $(FUZZ)) LEVELS=scalar $(BUILD)/fuzz/libsaker.a
 	@mkdir -p $(BUILD)/fuzz/corpus
 	$(Q)$(CLANG) -std=gnu11 -g -fsanitize=fuzzer $(FUZZ) -Iinclude -Itests $(fuzz_sources) $(BUILD)/fuzz/libsaker.a -pthread -ldl -lm \
 	  -o $(BUILD)/fuzz/fuzz_args
