@@ -6,20 +6,26 @@
  * keep one level's copy for all of them. No word touches memory outside the elements it names, and none needs alignment
  * beyond the element's.
  *
- *   vf vi vm              SKR_LANES floats, as many 32-bit integers, a mask of as many lanes
- *   vf2                   two vectors: 2 * SKR_LANES neighbours. Main loops work on these: a 16-bit load then fills a
- * whole register v_load(T, p, i)       SKR_LANES elements of type T (a constant: SKR_F32, SKR_F16, SKR_BF16), from
- * element i of p, as f32 v_store(T, p, i, v)   rounded to nearest even; T may also be SKR_I8, SKR_E4M3, SKR_E5M2
- * (saturating; NaN: 0 in i8, NaN in fp8) v_load_n, v_store_n   only the first n <= SKR_LANES elements; missing lanes
- * are loaded as 0 v_load2, v_store2     the same for vf2;  v_load2_n, v_store2_n for n <= 2 * SKR_LANES v_load2_fast
- * v_load2 where the sign of a zero does not matter: it may get lost v_round_to(T, v)      the value that storing as T
- * and loading again would give v2_add, v2_mul, ...   lane-wise on vf2; v2_scale(a, b) multiplies both halves by one
- * vector v_sumsq2(T, p, i, a)  a += the squares of 2 * SKR_LANES elements, in f32 with one rounding each; lane order is
- * the level's own v_dot2(T, p, q, i, w, a)  a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds them in order, the
- * order of the sums is the level's own v_fma(a, b, c)        a * b + c;  v_fnma(a, b, c) is c - a * b, each rounded
- * once v_min, v_max          a NaN in either operand gives NaN v_sum, v_hmax         over the lanes, in a fixed order
- *   vb                    SKR_VB_BYTES bytes without a type (the bandwidth probe), with load, store, xor and a store
- * past the caches The rest is what the names say; v_lt and the like are false for NaN. */
+ * - vf vi vm: SKR_LANES floats, as many 32-bit integers, a mask of as many lanes.
+ * - vf2: two vectors, 2 * SKR_LANES neighbours. Main loops work on these: a 16-bit load then fills a whole register.
+ * - v_load(T, p, i): SKR_LANES elements of type T (a constant: SKR_F32, SKR_F16, SKR_BF16) from element i of p, as f32.
+ * - v_store(T, p, i, v): rounded to nearest even. T may also be SKR_I8, SKR_E4M3, SKR_E5M2: saturating, NaN gives 0 in
+ *   i8 and NaN in fp8.
+ * - v_load_n, v_store_n: only the first n <= SKR_LANES elements; missing lanes are loaded as 0.
+ * - v_load2, v_store2: the same for vf2. v_load2_n, v_store2_n: only the first n <= 2 * SKR_LANES.
+ * - v_load2_fast: v_load2 where the sign of a zero does not matter: it may get lost.
+ * - v_round_to(T, v): the value that storing as T and loading again would give.
+ * - v2_add, v2_mul and so on: lane-wise on vf2. v2_scale(a, b) multiplies both halves by one vector.
+ * - v_sumsq2(T, p, i, a): a += the squares of 2 * SKR_LANES elements, one rounding each, lanes in the level's own
+ * order.
+ * - v_dot2(T, p, q, i, w, a): a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds its elements in order, the sums
+ *   are in the level's own.
+ * - v_fma(a, b, c): a * b + c. v_fnma(a, b, c): c - a * b. Each rounded once.
+ * - v_min, v_max: a NaN in either operand gives NaN. v_lt and the like are false for NaN.
+ * - v_sum, v_hmax: over the lanes, in a fixed order.
+ * - vb: SKR_VB_BYTES bytes without a type, for the bandwidth probe, with a store past the caches.
+ *
+ * The rest is what the names say. */
 #ifndef SKR_SIMD_H
 #define SKR_SIMD_H
 
@@ -35,6 +41,16 @@
 
 #define SKR_FN     static inline __attribute__((always_inline, unused))
 #define SKR_UNROLL _Pragma("GCC unroll 16")
+/* A row's last few elements: one function for all types, called and not inlined, so that it costs the main loops no
+ * registers. */
+#define SKR_TAIL static __attribute__((noinline))
+/* For a function whose loop is written in the order it should run in: gcc's first scheduling pass gathers all loads at
+ * the top, runs out of registers and spills. clang has no such pass. */
+#if defined(__clang__)
+#define SKR_IN_ORDER
+#else
+#define SKR_IN_ORDER __attribute__((optimize("no-schedule-insns")))
+#endif
 
 /* The first n of four 16-bit elements in one word, the rest 0; and back. Branches, and not a loop: the compiler would
  * make it a call of memcpy, around which every vector register of the caller has to be saved. */

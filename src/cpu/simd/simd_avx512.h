@@ -1,5 +1,5 @@
-/* simd_avx512.h - the vocabulary of simd.h on x86-64 with AVX-512 (F, BW, DQ, VL); also what levels avx512bf16 and amx
- * use. SPDX-License-Identifier: Apache-2.0 */
+/* simd_avx512.h - the vocabulary of simd.h on x86-64 with AVX-512 (F, BW, DQ, VL); also what avx512bf16 and amx use.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_SIMD_AVX512_H
 #define SKR_SIMD_AVX512_H
 

@@ -10,7 +10,7 @@
 #endif
 #if defined(SKR_LEVEL_neonmm) &&                                                                                       \
     !(defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__ARM_FEATURE_MATMUL_INT8) &&                           \
-      defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC))
+      defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_FP16_FML))
 #error "simd_neon.h: level neonmm needs -march=armv8.2-a+fp16+fp16fml+dotprod+bf16+i8mm"
 #endif
 
@@ -277,6 +277,28 @@ SKR_FN vf2 v_load2_fast(int type, const void *p, int64_t i)
     return v_load2(type, p, i);
 }
 
+/* The instructions that multiply 16-bit elements into f32 need no widening. BFMLALB and T take the even and the odd
+ * elements. */
+SKR_FN vf2 v_product2(int type, const void *p, const void *q, int64_t i)
+{
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (type == SKR_BF16) {
+        bfloat16x8_t a = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)p + i));
+        bfloat16x8_t b = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)q + i));
+        return (vf2){vbfmlalbq_f32(v_fresh_zero(), a, b), vbfmlaltq_f32(v_fresh_zero(), a, b)};
+    }
+#endif
+#if defined(__ARM_FEATURE_FP16_FML)
+    if (type == SKR_F16) {
+        float16x8_t a = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)p + i));
+        float16x8_t b = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)q + i));
+        return (vf2){vfmlalq_low_f16(v_fresh_zero(), a, b), vfmlalq_high_f16(v_fresh_zero(), a, b)};
+    }
+#endif
+    vf2 a = v_load2(type, p, i), b = v_load2(type, q, i);
+    return (vf2){v_mul(a.lo, b.lo), v_mul(a.hi, b.hi)};
+}
+
 SKR_FN vf v_load_n(int type, const void *p, int64_t i, int n)
 {
     if (type == SKR_F32) {
@@ -385,26 +407,16 @@ SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
     acc->hi = v_fma(a.hi, a.hi, acc->hi);
 }
 
-/* The products of 16-bit elements are exact in f32, so they come first and need no widening either. BFMLALB/T pair even
- * and odd elements: w is sorted to match. */
+/* The products of 16-bit elements are exact in f32, so they come first. w is sorted to match their order. */
 SKR_FN void v_dot2(int type, const void *p, const void *q, int64_t i, vf2 w, vf2 *acc)
 {
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-    if (type == SKR_BF16) {
-        bfloat16x8_t a = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)p + i));
-        bfloat16x8_t b = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)q + i));
-        vf even = vbfmlalbq_f32(v_fresh_zero(), a, b), odd = vbfmlaltq_f32(v_fresh_zero(), a, b);
-        acc->lo = v_fma(even, vuzp1q_f32(w.lo, w.hi), acc->lo);
-        acc->hi = v_fma(odd, vuzp2q_f32(w.lo, w.hi), acc->hi);
-        return;
-    }
-#endif
-#if defined(__ARM_FEATURE_FP16_FML)
-    if (type == SKR_F16) {
-        float16x8_t a = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)p + i));
-        float16x8_t b = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)q + i));
-        acc->lo = v_fma(vfmlalq_low_f16(v_fresh_zero(), a, b), w.lo, acc->lo);
-        acc->hi = v_fma(vfmlalq_high_f16(v_fresh_zero(), a, b), w.hi, acc->hi);
+#if defined(SKR_LEVEL_neonmm)
+    if (type != SKR_F32) {
+        vf2 a = v_product2(type, p, q, i);
+        if (type == SKR_BF16)
+            w = (vf2){vuzp1q_f32(w.lo, w.hi), vuzp2q_f32(w.lo, w.hi)};
+        acc->lo = v_fma(a.lo, w.lo, acc->lo);
+        acc->hi = v_fma(a.hi, w.hi, acc->hi);
         return;
     }
 #endif

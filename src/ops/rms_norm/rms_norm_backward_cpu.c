@@ -1,11 +1,15 @@
 /* rms_norm_backward_cpu.c - backward rows and the sums over rows. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Two sweeps a row. The first: dot = sum(dy * w * x), and sum(x * x) where rstd is not given. The second, with e = dy *
- * rstd and k = rstd^3 * dot / N, which is the formula of rms_norm.h in the fewest operations: dx = e * w - x * k +
- * dres,   dw += e * x,   db += dy. dw and db are sums over one part of the rows, in row order; the last step adds the
- * parts. dy, x and dx of one type are read and written where they are; when types differ, or h is rounded on the way,
- * chunks pass through f32 buffers. */
+ * Two sweeps a row. The first: dot = sum(dy * w * x), and sum(x * x) where rstd is not given. The second, with
+ * e = dy * rstd and k = -rstd^3 * dot / N, which is the formula of rms_norm.h in the fewest operations:
+ * - dx = e * w + x * k + dres
+ * - dw += e * x
+ * - db += dy
+ *
+ * dw and db are sums over one part of the rows, in row order; the last step adds the parts. dy, x and dx of one type
+ * are read and written where they are; when types differ, or h is rounded on the way, chunks pass through f32 buffers.
+ */
 #include "rms_norm_cpu.h"
 
 typedef skr_rms_norm_backward_job job_t;
@@ -34,13 +38,25 @@ SKR_FN void dot_block(int t, const void *dy, const void *x, const vf2 *w, int64_
 }
 
 /* What is left after the whole blocks; every way to sum a row ends with this. */
-SKR_FN void dot_tail(int t, const void *dy, const void *x, const float *w, int64_t i, int64_t n, vf2 *a)
+SKR_TAIL float dot_tail(int t, const void *dy, const void *x, const float *w, int64_t i, int64_t n)
 {
+    vf2 a = v2_set1(0.0f);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
         vf2 g = v2_mul(v_load2_n(t, dy, i, m), v_load2_n(SKR_F32, w, i, m));
-        a[0] = v2_fma(g, v_load2_n(t, x, i, m), a[0]);
+        a = v2_fma(g, v_load2_n(t, x, i, m), a);
     }
+    return v_sum(v_add(a.lo, a.hi));
+}
+
+SKR_TAIL float square_tail(int t, const void *x, int64_t i, int64_t n)
+{
+    vf2 a = v2_set1(0.0f);
+    for (; i < n; i += 2 * SKR_LANES) {
+        vf2 v = v_load2_n(t, x, i, n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES);
+        a = v2_fma(v, v, a);
+    }
+    return v_sum(v_add(a.lo, a.hi));
 }
 
 SKR_FN void load_weight(const float *w, int64_t i, vf2 *to)
@@ -58,8 +74,8 @@ SKR_FN float dot_body(int t, const void *dy, const void *x, const float *w, int6
         load_weight(w, i, weight);
         dot_block(t, dy, x, weight, i, a);
     }
-    dot_tail(t, dy, x, w, i, n, a);
-    return total(a);
+    float sum = total(a);
+    return i < n ? sum + dot_tail(t, dy, x, w, i, n) : sum;
 }
 
 SKR_FN float square_body(int t, const void *x, int64_t n)
@@ -70,11 +86,8 @@ SKR_FN float square_body(int t, const void *x, int64_t n)
         SKR_UNROLL
     for (int k = 0; k < K; k++)
         v_sumsq2(t, x, i + 2 * k * SKR_LANES, &a[k]);
-    for (; i < n; i += 2 * SKR_LANES) {
-        vf2 v = v_load2_n(t, x, i, n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES);
-        a[0] = v2_fma(v, v, a[0]);
-    }
-    return total(a);
+    float sum = total(a);
+    return i < n ? sum + square_tail(t, x, i, n) : sum;
 }
 
 typedef float (*dot_fn)(const void *dy, const void *x, const float *w, int64_t n);
@@ -113,7 +126,7 @@ typedef struct grad {
 SKR_FN vf2 dx_of(int want, vf2 e, vf2 x, vf2 w, vf2 dres, vf k)
 {
     vf2 g = want & HAVE_DRES ? v2_fma(e, w, dres) : v2_mul(e, w);
-    return (vf2){v_fnma(x.lo, k, g.lo), v_fnma(x.hi, k, g.hi)};
+    return v2_fma(x, (vf2){k, k}, g);
 }
 
 /* What e * x or, where h = x * rstd is rounded on the way, dy * h adds to dw. */
@@ -151,8 +164,9 @@ SKR_FN void grad_block(int t, int round, int want, const grad *a, const vf2 *w, 
 #undef EACH_PAIR
 }
 
-SKR_FN void grad_tail(int t, int round, int want, const grad *a, vf rstd, vf k1, int64_t i, int64_t n)
+SKR_TAIL void grad_tail(int t, int round, int want, const grad *a, int64_t i, int64_t n)
 {
+    vf rstd = v_set1(a->rstd), k1 = v_set1(a->k);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
         vf2 dy = v_load2_n(t, a->dy, i, m), e = v2_scale(dy, rstd), x = dy;
@@ -180,7 +194,8 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
             load_weight(a.w, i, weight);
         grad_block(t, round, want, &a, weight, rstd, k, i);
     }
-    grad_tail(t, round, want, &a, rstd, k, i, n);
+    if (i < n)
+        grad_tail(t, round, want, given, i, n);
 }
 
 /* One block, with the dot product of the next row's formed in between: memory is read while gradients are computed. */
@@ -188,8 +203,6 @@ SKR_FN void both_block(int t, int want, const grad *a, vf rstd, vf k1, vf2 *sum,
 {
     vf2 w[K], dw[K], e[K], x[K], g[K];
     load_weight(a->w, at, w);
-    if (want & WANT_DW)
-        load_weight(a->dw, at, dw);
 #define EACH_PAIR(statement)                                                                                           \
     SKR_UNROLL                                                                                                         \
     for (int k = 0; k < K; k++) {                                                                                      \
@@ -202,7 +215,7 @@ SKR_FN void both_block(int t, int want, const grad *a, vf rstd, vf k1, vf2 *sum,
     EACH_PAIR(g[k] = want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f))
     dot_block(t, a->next_dy, a->next_x, w, at, sum);
     if (want & WANT_DW)
-        EACH_PAIR(dw[k] = v2_fma(e[k], x[k], dw[k]))
+        EACH_PAIR(dw[k] = v2_fma(e[k], x[k], v_load2(SKR_F32, a->dw, i)))
     EACH_PAIR(g[k] = dx_of(want, e[k], x[k], w[k], g[k], k1))
     if (want & WANT_DW)
         EACH_PAIR(v_store2(SKR_F32, a->dw, i, dw[k]))
@@ -226,9 +239,12 @@ SKR_FN float both_body(int t, int want, const grad *given, int64_t n)
     }
     for (; i + BLOCK <= n; i += BLOCK)
         both_block(t, want, &a, rstd, k, sum, i);
-    dot_tail(t, a.next_dy, a.next_x, a.w, i, n, sum);
-    grad_tail(t, SKR_F32, want, &a, rstd, k, i, n);
-    return total(sum);
+    float dot = total(sum);
+    if (i < n) {
+        dot += dot_tail(t, a.next_dy, a.next_x, a.w, i, n);
+        grad_tail(t, SKR_F32, want, given, i, n);
+    }
+    return dot;
 }
 
 typedef void (*grad_fn)(const grad *a, int64_t n);
@@ -242,8 +258,8 @@ typedef float (*both_fn)(const grad *a, int64_t n);
     }
 #define EACH_WANT(F, t, rd)                                                                                            \
     F(t, rd, 1)                                                                                                        \
-    F(t, rd, 2) F(t, rd, 3) F(t, rd, 4) F(t, rd, 5) F(t, rd, 6) F(t, rd, 7) F(t, rd, 9) F(t, rd, 11) F(t, rd, 13)      \
-        F(t, rd, 15)
+    F(t, rd, 2)                                                                                                        \
+    F(t, rd, 3) F(t, rd, 4) F(t, rd, 5) F(t, rd, 6) F(t, rd, 7) F(t, rd, 9) F(t, rd, 11) F(t, rd, 13) F(t, rd, 15)
 #define GRAD_CELL(t, rd, want) [want] = grad_##t##_##rd##_##want,
 #define EACH_BODY(F)           F(F32, F32) F(F16, F32) F(BF16, F32) F(F32, F16) F(F32, BF16)
 #define GRADS(t, rd)           EACH_WANT(GRAD, t, rd)
@@ -253,7 +269,7 @@ EACH_BODY(GRADS)
 static const grad_fn grads[5][N_WANTS] = {EACH_BODY(GRAD_ROW)};
 
 #define BOTH(t, want)                                                                                                  \
-    static float both_##t##_##want(const grad *a, int64_t n)                                                           \
+    SKR_IN_ORDER static float both_##t##_##want(const grad *a, int64_t n)                                              \
     {                                                                                                                  \
         return both_body(SKR_##t, want, a, n);                                                                         \
     }
@@ -448,7 +464,7 @@ static int is_finite(double x)
     return x - x == 0;
 }
 
-/* rstd, and k = rstd^2 * mean(g * h) = rstd^3 * dot / N, from the first sweep's sums. */
+/* rstd, and k = -rstd^2 * mean(g * h) = -rstd^3 * dot / N, from the first sweep's sums. */
 static void finish_row(const sweep *s, int64_t row, sums sum, row_data *r)
 {
     const job_t *job = s->job;
@@ -457,7 +473,7 @@ static void finish_row(const sweep *s, int64_t row, sums sum, row_data *r)
     r->rstd = job->rstd.data ? *(const float *)row_of(&job->rows, &job->rstd, row)
                              : rstd_of(sum.square, s->one_over_n, job->eps);
     double rstd = (double)r->rstd;
-    r->k = (float)(rstd * rstd * rstd * (sum.dot * s->one_over_n));
+    r->k = -(float)(rstd * rstd * rstd * (sum.dot * s->one_over_n));
 }
 
 static float *part_of(const job_t *job, int64_t at, int64_t part)

@@ -22,14 +22,14 @@ SKR_FN float total(const vf2 *a)
 }
 
 /* What is left after the whole blocks; every way to sum a row ends with this. */
-SKR_FN void square_tail(int xt, const void *x, int64_t i, int64_t n, vf2 *a)
+SKR_TAIL float square_tail(int xt, const void *x, int64_t i, int64_t n)
 {
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        v_sumsq2(xt, x, i, &a[0]);
-    if (i < n) {
-        vf2 t = v_load2_n(xt, x, i, (int)(n - i));
-        a[1] = v2_fma(t, t, a[1]);
+    vf2 a = v2_set1(0.0f);
+    for (; i < n; i += 2 * SKR_LANES) {
+        vf2 t = v_load2_n(xt, x, i, n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES);
+        a = v2_fma(t, t, a);
     }
+    return v_sum(v_add(a.lo, a.hi));
 }
 
 SKR_FN float square_body(int xt, const void *x, int64_t n)
@@ -40,8 +40,23 @@ SKR_FN float square_body(int xt, const void *x, int64_t n)
         SKR_UNROLL
     for (int k = 0; k < K; k++)
         v_sumsq2(xt, x, i + 2 * k * SKR_LANES, &a[k]);
-    square_tail(xt, x, i, n, a);
-    return total(a);
+    float sum = total(a);
+    return i < n ? sum + square_tail(xt, x, i, n) : sum;
+}
+
+SKR_TAIL float add_tail(int xt, int rt, int ot, const void *x, const void *residual, void *out, int64_t i, int64_t n)
+{
+    vf2 a = v2_set1(0.0f);
+    for (; i < n; i += 2 * SKR_LANES) {
+        int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
+        vf2 t = v_load2_n(xt, x, i, m);
+        if (residual)
+            t = v2_add(t, v_load2_n(rt, residual, i, m));
+        v_store2_n(ot, out, i, t, m);
+        t = v2_round_to(ot, t);
+        a = v2_fma(t, t, a);
+    }
+    return v_sum(v_add(a.lo, a.hi));
 }
 
 /* s = x + residual (x alone when with is 0), stored as type ot; what was stored is squared. */
@@ -64,16 +79,8 @@ SKR_FN float add_body(int xt, int rt, int ot, int with, const void *x, const voi
         for (int k = 0; k < K; k++)
             a[k] = v2_fma(s[k], s[k], a[k]);
     }
-    for (; i < n; i += 2 * SKR_LANES) {
-        int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        vf2 t = v_load2_n(xt, x, i, m);
-        if (with)
-            t = v2_add(t, v_load2_n(rt, residual, i, m));
-        v_store2_n(ot, out, i, t, m);
-        t = v2_round_to(ot, t);
-        a[0] = v2_fma(t, t, a[0]);
-    }
-    return total(a);
+    float sum = total(a);
+    return i < n ? sum + add_tail(xt, rt, ot, x, residual, out, i, n) : sum;
 }
 
 typedef float (*first_fn)(const void *x, const void *residual, void *out, int64_t n);
@@ -116,32 +123,34 @@ static const first_fn adds[3][3][3] = {EACH(ADD_ROWS)};
 /* ---------------------------------------------------------------- second sweep: y of one chunk */
 
 SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
-                    vf rstd, int64_t i)
+                    vf rstd, int64_t at)
 {
     vf2 t[K];
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        t[k] = v2_scale(v_load2_fast(st, s, i + 2 * k * SKR_LANES), rstd);
+        t[k] = v2_scale(v_load2_fast(st, s, at + 2 * k * SKR_LANES), rstd);
     SKR_UNROLL
     for (int k = 0; k < K; k++)
         t[k] = v2_round_to(round, t[k]);
     SKR_UNROLL
     for (int k = 0; k < K; k++) {
-        vf2 weight = v_load2(SKR_F32, w, i + 2 * k * SKR_LANES);
-        t[k] = with_bias ? v2_fma(t[k], weight, v_load2(SKR_F32, b, i + 2 * k * SKR_LANES)) : v2_mul(t[k], weight);
+        const int64_t i = at + 2 * k * SKR_LANES;
+        vf2 weight = v_load2(SKR_F32, w, i);
+        t[k] = with_bias ? v2_fma(t[k], weight, v_load2(SKR_F32, b, i)) : v2_mul(t[k], weight);
     }
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        v_store2(yt, y, i + 2 * k * SKR_LANES, t[k]);
+        v_store2(yt, y, at + 2 * k * SKR_LANES, t[k]);
 }
 
-SKR_FN void y_tail(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
-                   vf rstd, int64_t i, int64_t n)
+SKR_TAIL void y_tail(int st, int yt, int round, const void *s, const float *w, const float *b, void *y, float rstd1,
+                     int64_t i, int64_t n)
 {
+    vf rstd = v_set1(rstd1);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
         vf2 t = v2_round_to(round, v2_scale(v_load2_n(st, s, i, m), rstd)), weight = v_load2_n(SKR_F32, w, i, m);
-        t = with_bias ? v2_fma(t, weight, v_load2_n(SKR_F32, b, i, m)) : v2_mul(t, weight);
+        t = b ? v2_fma(t, weight, v_load2_n(SKR_F32, b, i, m)) : v2_mul(t, weight);
         v_store2_n(yt, y, i, t, m);
     }
 }
@@ -153,12 +162,12 @@ SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, cons
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         y_block(st, yt, round, with_bias, s, w, b, y, rstd, i);
-    y_tail(st, yt, round, with_bias, s, w, b, y, rstd, i, n);
+    if (i < n)
+        y_tail(st, yt, round, s, w, b, y, rstd1, i, n);
 }
 
 typedef void (*second_fn)(const void *s, const float *w, const float *b, void *y, float rstd, int64_t n);
 
-/* rd: the type that s * rstd is rounded to; F32 is not at all. */
 #define APPLY(rd, st, yt)                                                                                              \
     static void y_##rd##_##st##_##yt(const void *s, const float *w, const float *b, void *y, float rstd, int64_t n)    \
     {                                                                                                                  \
@@ -195,9 +204,12 @@ SKR_FN float both_body(int xt, int yt, int round, int with_bias, const void *s, 
             v_sumsq2(xt, next, i + 2 * k * SKR_LANES, &a[k]);
         y_block(xt, yt, round, with_bias, s, w, b, y, rstd, i);
     }
-    square_tail(xt, next, i, n, a);
-    y_tail(xt, yt, round, with_bias, s, w, b, y, rstd, i, n);
-    return total(a);
+    float sum = total(a);
+    if (i < n) {
+        sum += square_tail(xt, next, i, n);
+        y_tail(xt, yt, round, s, w, b, y, rstd1, i, n);
+    }
+    return sum;
 }
 
 typedef float (*both_fn)(const void *s, const float *w, const float *b, void *y, float rstd, const void *next,
@@ -391,9 +403,9 @@ static void plain_rows(const job_t *job, const sweep *w, int64_t begin, int64_t 
     const char *x = s.x;
     double sum = first_sweep(w, s), one_over_n = 1.0 / (double)n;
     for (int64_t row = begin; row < end; row++) {
-        const float *weight = weight_row(job, row), *bias = bias_row(job, row);
         char *y = row_of(&job->rows, &job->y, row);
         float rstd = finish_row(job, row, sum, one_over_n);
+        const float *weight = weight_row(job, row), *bias = bias_row(job, row);
         if (row + 1 == end) {
             w->second(x, weight, bias, y, rstd, n);
             return;
