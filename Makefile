@@ -47,6 +47,8 @@ GENCODE_sm80 := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,cod
 GENCODE_sm90 := -gencode arch=compute_90a,code=sm_90a
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -Xptxas -v -Xptxas -warn-lmem-usage -fatbin
 CU := $(if $(WITH_CUDA),$(wildcard src/ops/*/*_sm80.cu src/ops/*/*_sm90.cu))
+# ONLY=pattern, for work on one operation: kernel files whose name does not contain it become empty images.
+ONLY ?=
 FATBINS := $(patsubst %.cu,$(BUILD)/cuda/%.fatbin,$(notdir $(CU)))
 comma := ,
 CUDA_IMAGES := $(if $(CU),80$(comma)90$(comma)90a$(comma)ptx80)
@@ -83,7 +85,7 @@ summary:
 
 # A change of flags rebuilds everything.
 STAMP := $(BUILD)/flags
-STATE := $(CC) $(CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS)
+STATE := $(CC) $(CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(ONLY)
 $(shell mkdir -p $(BUILD); [ "$$(cat $(STAMP) 2>/dev/null)" = '$(STATE)' ] || echo '$(STATE)' > $(STAMP))
 
 $(shell [ "$$(cat $(BUILD)/commit 2>/dev/null)" = '$(COMMIT)' ] || echo '$(COMMIT)' > $(BUILD)/commit)
@@ -107,6 +109,11 @@ $(BUILD)/obj/cpu/table.$(1).o: src/cpu/table.c $(STAMP)
 endef
 $(foreach l,$(LEVELS),$(eval $(call level_rules,$(l))))
 
+define empty_rule
+$(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(STAMP)
+	@mkdir -p $$(@D) && printf 'left out by ONLY' > $$@
+endef
+
 # A fatbin that spills registers fails, unless tools/spills.txt lists the kernel with its reason.
 define fatbin_rule
 $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(wildcard $(dir $(1))*.h $(dir $(1))*.cuh $(dir $(1))*.def src/cuda/*.cuh src/core/job.h) $(STAMP)
@@ -114,7 +121,7 @@ $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(wildcard $(dir $(1))*.h $(dir $
 	$(Q)$(NVCC) $(NVCCFLAGS) $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
-$(foreach f,$(CU),$(eval $(call fatbin_rule,$(f))))
+$(foreach f,$(CU),$(eval $(call $(if $(findstring $(ONLY),$(notdir $(f))),fatbin_rule,empty_rule),$(f))))
 
 $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 	@mkdir -p $(@D)

@@ -5,7 +5,7 @@
 #include "cli.h"
 #include "json.h"
 
-static const char *const kinds[] = {"in", "out", "in/out", "f32", "bool", "enum"};
+static const char *const kinds[] = {"in", "out", "in/out", "f32", "bool", "enum", "i64"};
 
 static const char *type_name(uint32_t type)
 {

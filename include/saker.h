@@ -350,7 +350,8 @@ typedef enum saker_field_kind {
     SAKER_FIELD_INOUT = 2, /* const saker_tensor *, read or written as an option says */
     SAKER_FIELD_F32 = 3,   /* float; must be finite */
     SAKER_FIELD_BOOL = 4,  /* int32_t, 0 or 1 */
-    SAKER_FIELD_ENUM = 5   /* int32_t, 0 .. number of choices - 1 */
+    SAKER_FIELD_ENUM = 5,  /* int32_t, 0 .. number of choices - 1 */
+    SAKER_FIELD_I64 = 6    /* int64_t; the operation says which values it takes */
 } saker_field_kind;
 
 typedef struct saker_field {

@@ -215,7 +215,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             edit_tensor(&in, &c, what % c.n);
         } else if (what % 8 < 7 && f->kind > SAKER_FIELD_INOUT) {
             int32_t v = byte(&in) % 3 ? byte(&in) % 5 : (int32_t)number(&in);
-            memcpy(c.args + f->offset, &v, sizeof v);
+            int64_t wide = byte(&in) % 3 ? v : number(&in);
+            if (f->kind == SAKER_FIELD_I64)
+                memcpy(c.args + f->offset, &wide, sizeof wide);
+            else
+                memcpy(c.args + f->offset, &v, sizeof v);
         } else if (what % 32 == 7) {
             uint64_t struct_size = (uint64_t)number(&in); /* a longer one must stay inside of the struct's room here */
             if (struct_size <= SUITE_ARGS_BYTES || struct_size > 65536)

@@ -3,7 +3,7 @@
 import gpu
 
 BYTES = {"bf16": 2, "f16": 2, "f32": 4}
-SHARED = 220 * 1024  # dynamic shared memory of a block, SKR_NORM_SHARED
+SHARED = 220 * 1024  # dynamic shared memory of a block, SKR_ROWS_SHARED
 # How once-read data is loaded and stored. The first is what device.cuh has.
 FLAVOURS = {
     "": [],

@@ -211,6 +211,17 @@ static bool option_int(const char *op, const saker_field *field, PyObject *value
     return true;
 }
 
+static bool option_i64(const char *op, const saker_field *field, PyObject *value, int64_t *out)
+{
+    PyObject *index = PyNumber_Index(value);
+    long long v = index ? PyLong_AsLongLong(index) : -1;
+    Py_XDECREF(index);
+    if (v == -1 && PyErr_Occurred())
+        return binding_fail_from(SAKER_INVALID_ARG, "%s: %s is no 64-bit integer", op, field->name);
+    *out = v;
+    return true;
+}
+
 static bool option_enum(const char *op, const saker_field *field, PyObject *value, int32_t *out)
 {
     if (!PyUnicode_Check(value))
@@ -252,6 +263,7 @@ static bool set_field(call_state *state, int index, PyObject *value)
     case SAKER_FIELD_F32: return option_float(op, field, value, (float *)(void *)at);
     case SAKER_FIELD_BOOL: return option_int(op, field, value, (int32_t *)(void *)at);
     case SAKER_FIELD_ENUM: return option_enum(op, field, value, (int32_t *)(void *)at);
+    case SAKER_FIELD_I64: return option_i64(op, field, value, (int64_t *)(void *)at);
     default: return binding_fail(SAKER_UNSUPPORTED, "%s: %s is of a kind unknown to this binding", op, field->name);
     }
 }

@@ -12,7 +12,7 @@ from typing import NamedTuple, Tuple
 
 from . import _saker
 
-KINDS = ("in", "out", "inout", "f32", "bool", "enum")
+KINDS = ("in", "out", "inout", "f32", "bool", "enum", "i64")
 
 
 class Field(NamedTuple):
@@ -163,7 +163,7 @@ def _function(op):
 def _field(row):
     kind = KINDS[row["kind"]]
     choices = tuple((row["choices"] or "").split("|")) if kind == "enum" else ()
-    default = {"f32": row["default"], "bool": bool(row["default"])}.get(kind)
+    default = {"f32": row["default"], "bool": bool(row["default"]), "i64": int(row["default"])}.get(kind)
     if kind == "enum":
         default = choices[int(row["default"])]
     return Field(row["name"], row["doc"], kind, row["required"], tuple(row["types"]), choices, default)

@@ -44,7 +44,8 @@ def test_wheel_in_a_fresh_environment(tmp_path):
     assert wheel.name == f"saker-{saker.__version__}-cp39-abi3-{platform}.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    expected = ("__init__.py", "__init__.pyi", "torch.py", "numpy.py", "py.typed", "libsaker.so", "_saker.abi3.so")
+    modules = ("__init__.py", "__init__.pyi", "torch/__init__.py", "numpy.py", "py.typed")
+    expected = (*modules, "libsaker.so", "_saker.abi3.so")
     assert {"saker/" + name for name in expected} <= names
     assert not any(n.endswith((".c", ".h")) for n in names)
 

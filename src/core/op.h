@@ -171,6 +171,8 @@ extern const skr_op *const skr_ops[SKR_N_OPS];
 #define SKR_OPTION_F32(op, field, value, text)                                                                         \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_F32, .default_value = value, .doc = text)
 #define SKR_OPTION_BOOL(op, field, text) SKR_FIELD(op, field, .kind = SAKER_FIELD_BOOL, .doc = text)
+#define SKR_OPTION_I64(op, field, value, text)                                                                         \
+    SKR_FIELD(op, field, .kind = SAKER_FIELD_I64, .default_value = value, .doc = text)
 #define SKR_OPTION_ENUM(op, field, names, text)                                                                        \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_ENUM, .choices = names, .doc = text)
 

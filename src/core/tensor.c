@@ -129,8 +129,9 @@ static saker_status resolve_dims(skr_call *call, const saker_field *field, const
             return skr_fail(call, SAKER_OVERFLOW, "%s is too large: its elements or strides do not fit 63 bits",
                             field->name);
     }
-    int64_t bytes;
-    if (__builtin_mul_overflow(compact > last ? compact : last + 1, (int64_t)(bits + 7) / 8, &bytes))
+    int64_t span, bytes;
+    if (__builtin_add_overflow(last, 1, &span) ||
+        __builtin_mul_overflow(compact > span ? compact : span, (int64_t)(bits + 7) / 8, &bytes))
         return skr_fail(call, SAKER_OVERFLOW, "%s is too large: its bytes do not fit 63 bits", field->name);
     v->count = empty ? 0 : compact;
     return SAKER_OK;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "../../core/op.h"
+#include "../../core/plan.h"
 
 /* Written beside the CUDA kernels (rms_norm_cuda.c). */
 saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const skr_target *target, skr_plan *plan);
@@ -191,55 +191,6 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
 
 /* ---------------------------------------------------------------- plan */
 
-/* Rows that do not meet in a sum: TASKS tasks for each thread balance the load, each with at least TASK_BYTES of
- * traffic; fewer are better, for a task's first row cannot overlap with the one before it. How rows are cut into tasks
- * changes no bit. Sums over rows are cut by the problem alone: at most MAX_PARTS partial sums of at least MIN_PART_ROWS
- * rows each; more than MAX_PART_ROWS in one chain would lose f32 accuracy. */
-enum { ALIGN = 256, TASKS = 8, TASK_BYTES = 64 * 1024, MAX_PARTS = 64, MIN_PART_ROWS = 16, MAX_PART_ROWS = 16384 };
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Sizes saturate here, far above any address space: a broadcast view can have any number of rows. */
-#define HUGE ((int64_t)1 << 60)
-
-static int64_t mul(int64_t a, int64_t b)
-{
-    int64_t c;
-    return __builtin_mul_overflow(a, b, &c) ? HUGE : min64(c, HUGE);
-}
-
-static int64_t row_bytes(const skr_rows *r, int64_t n)
-{
-    return r->data ? mul(n, skr_type_bytes(r->type)) : 0;
-}
-
-/* Takes bytes of workspace at the end of *at and returns where they start. */
-static int64_t take(int64_t *at, int64_t bytes)
-{
-    int64_t start = *at;
-    *at = min64(start + (int64_t)skr_align_up((size_t)bytes, ALIGN), HUGE);
-    return start;
-}
-
-static saker_status take_done(skr_call *call, int64_t at, skr_plan *plan)
-{
-    plan->workspace_bytes = (size_t)at;
-    return at < HUGE ? SAKER_OK : skr_fail(call, SAKER_OVERFLOW, "the workspace for these shapes does not fit 60 bits");
-}
-
 /* Room for the f32 copy of a parameter, unless the tensor can be used as it is. An absent weight becomes a row of 1 +
  * offset. */
 static void plan_param(const skr_param *p, float offset, int64_t heads, int64_t n, int64_t *at, int64_t *copy_at,
@@ -247,7 +198,7 @@ static void plan_param(const skr_param *p, float offset, int64_t heads, int64_t 
 {
     bool as_is = p->data && p->type == SKR_F32 && offset == 0;
     int64_t rows = p->data ? heads : 1;
-    *copy_at = as_is ? -1 : take(at, mul(rows, mul(n, sizeof(float))));
+    *copy_at = as_is ? -1 : skr_take(at, skr_mul(rows, skr_mul(n, sizeof(float))));
     *stride = as_is ? p->stride : rows > 1 ? n : 0;
 }
 
@@ -255,31 +206,16 @@ static void plan_param_step(skr_rms_norm_cpu *cpu, int64_t heads, int64_t n, skr
 {
     if (cpu->weight_at < 0 && cpu->bias_at < 0)
         return;
-    skr_step *step = skr_plan_step(plan);
-    step->index = SKR_STEP_PARAMS;
-    step->n_tasks = mul(heads, ceil_div(n, SKR_PARAM_PIECE));
-}
-
-static int64_t rows_per_task(int64_t m, int64_t bytes, int width)
-{
-    int64_t rows = max64(ceil_div(m, (int64_t)TASKS * width), TASK_BYTES / max64(bytes, 1));
-    return max64(1, min64(rows, m));
-}
-
-static void plan_rows_step(skr_plan *plan, int64_t rows, int64_t rows_per_task)
-{
-    skr_step *step = skr_plan_step(plan);
-    step->index = SKR_STEP_ROWS;
-    step->n_tasks = ceil_div(rows, rows_per_task);
+    skr_cpu_step(plan, SKR_STEP_PARAMS, skr_mul(heads, skr_ceil_div(n, SKR_PARAM_PIECE)));
 }
 
 static saker_status plan_cpu(skr_call *call, skr_rms_norm_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_rms_norm_cpu *cpu = &job->cpu;
     int64_t m = job->rows.m, n = job->n, at = 0;
-    int64_t bytes = row_bytes(&job->x, n) + row_bytes(&job->residual, n) + row_bytes(&job->y, n) +
-                    row_bytes(&job->residual_out, n) + row_bytes(&job->y_quant, n);
-    plan->traffic_bytes = mul(m, bytes);
+    int64_t bytes = skr_row_bytes(&job->x, n) + skr_row_bytes(&job->residual, n) + skr_row_bytes(&job->y, n) +
+                    skr_row_bytes(&job->residual_out, n) + skr_row_bytes(&job->y_quant, n);
+    plan->traffic_bytes = skr_mul(m, bytes);
     plan->variant = job->y_quant.data                              ? "rows quantised"
                     : job->residual.data || job->residual_out.data ? "rows residual"
                                                                    : "rows";
@@ -290,44 +226,42 @@ static saker_status plan_cpu(skr_call *call, skr_rms_norm_job *job, const skr_ta
     /* For each worker: a row of s when it is stored nowhere else, and a row of y when only its quantised form is
      * wanted. */
     int rows = (job->residual.data && !job->residual_out.data) + (job->y_quant.data && !job->y.data);
-    cpu->scratch_bytes = (int64_t)skr_align_up((size_t)mul(rows, mul(n, sizeof(float))), ALIGN);
-    cpu->scratch_at = take(&at, mul(target->width, cpu->scratch_bytes));
+    cpu->scratch_bytes = (int64_t)skr_align_up((size_t)skr_mul(rows, skr_mul(n, sizeof(float))), 256);
+    cpu->scratch_at = skr_take(&at, skr_mul(target->width, cpu->scratch_bytes));
     plan_param_step(cpu, job->heads, n, plan);
-    cpu->rows_per_task = rows_per_task(m, bytes, target->width);
-    plan_rows_step(plan, m, cpu->rows_per_task);
-    return take_done(call, at, plan);
+    cpu->rows_per_task = skr_rows_per_task(m, bytes, target->width);
+    skr_cpu_step(plan, SKR_STEP_ROWS, skr_ceil_div(m, cpu->rows_per_task));
+    return skr_take_done(call, at, plan);
 }
 
 static saker_status plan_backward_cpu(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target,
                                       skr_plan *plan)
 {
     skr_rms_norm_cpu *cpu = &job->cpu;
-    int64_t m = job->rows.m, n = job->n, at = 0, sum_bytes = mul(job->heads, mul(n, sizeof(float)));
-    int64_t bytes = row_bytes(&job->dy, n) + row_bytes(&job->x, n) + row_bytes(&job->dres, n) + row_bytes(&job->dx, n);
+    int64_t m = job->rows.m, n = job->n, at = 0, sum_bytes = skr_mul(job->heads, skr_mul(n, sizeof(float)));
+    int64_t bytes = skr_row_bytes(&job->dy, n) + skr_row_bytes(&job->x, n) + skr_row_bytes(&job->dres, n) +
+                    skr_row_bytes(&job->dx, n);
     bool sums = job->dweight.data || job->dbias.data;
-    plan->traffic_bytes = mul(m, bytes);
+    plan->traffic_bytes = skr_mul(m, bytes);
     plan->variant = sums ? "rows sums" : "rows";
     cpu->bias_at = -1;
     plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
     if (sums) {
-        int64_t parts = max64(1, min64(MAX_PARTS, m / MIN_PART_ROWS));
-        job->rows_per_part = max64(1, min64(ceil_div(m, parts), MAX_PART_ROWS));
+        job->rows_per_part = skr_rows_per_part(m);
     } else {
-        job->rows_per_part = rows_per_task(m, bytes, target->width);
+        job->rows_per_part = skr_rows_per_task(m, bytes, target->width);
     }
-    job->n_parts = ceil_div(m, job->rows_per_part);
-    cpu->dweight_at = job->dweight.data ? take(&at, mul(job->n_parts, sum_bytes)) : -1;
-    cpu->dbias_at = job->dbias.data ? take(&at, mul(job->n_parts, sum_bytes)) : -1;
+    job->n_parts = skr_ceil_div(m, job->rows_per_part);
+    cpu->dweight_at = job->dweight.data ? skr_take(&at, skr_mul(job->n_parts, sum_bytes)) : -1;
+    cpu->dbias_at = job->dbias.data ? skr_take(&at, skr_mul(job->n_parts, sum_bytes)) : -1;
     if (m) {
         plan_param_step(cpu, job->heads, n, plan);
-        plan_rows_step(plan, m, job->rows_per_part);
+        skr_cpu_step(plan, SKR_STEP_ROWS, job->n_parts);
     }
     if (sums) {
-        skr_step *step = skr_plan_step(plan);
-        step->index = SKR_STEP_SUM;
-        step->n_tasks = mul(job->heads, ceil_div(n, SKR_SUM_PIECE));
+        skr_cpu_step(plan, SKR_STEP_SUM, skr_mul(job->heads, skr_ceil_div(n, SKR_SUM_PIECE)));
     }
-    return take_done(call, at, plan);
+    return skr_take_done(call, at, plan);
 }
 
 static saker_status plan(skr_call *call, void *job, const skr_target *target, skr_plan *out)

@@ -318,23 +318,6 @@ static const float *staged(int type, const char *row, int64_t i, int64_t n, floa
     return buffer;
 }
 
-SKR_FN void narrow_body(int type, const float *x, void *y, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        v_store2(type, y, i, v_load2(SKR_F32, x, i));
-    if (i < n)
-        v_store2_n(type, y, i, v_load2_n(SKR_F32, x, i, (int)(n - i)), (int)(n - i));
-}
-
-static void narrow(int type, const float *x, void *y, int64_t n)
-{
-    if (type == SKR_F16)
-        narrow_body(SKR_F16, x, y, n);
-    else
-        narrow_body(SKR_BF16, x, y, n);
-}
-
 static int64_t chunk_at(const sweep *s, int64_t i)
 {
     return s->job->n - i < s->chunk ? s->job->n - i : s->chunk;

@@ -4,7 +4,8 @@
  * One kernel computes dx and one partial row of dweight (and dbias) for each part, a second one adds the parts in
  * order. The number of parts is a function of types, width, heads and rows, never of the GPU: the same bits everywhere.
  */
-#include "rms_norm_cuda.h"
+#include "../../cuda/rows_plan.h"
+#include "rms_norm.h"
 
 SKR_FATBIN(rms_norm_backward_sm80)
 SKR_FATBIN(rms_norm_backward_lean_sm80)
@@ -17,18 +18,18 @@ SKR_FATBIN(rms_norm_backward_sm90)
  * shared memory. */
 #define WIDE(type, vpt) (vpt * (TYPE_##type == SKR_F32 ? 4 : 8) > 16)
 
-static const skr_norm_shape lean_shape[] = {
+static const skr_rows_shape lean_shape[] = {
 #define SKR_BACKWARD_LEAN(type, lanes, threads, vpt, stages, shared, blocks, parts)                                    \
     {TYPE_##type, lanes, threads, vpt, shared, stages, 1, 1, parts, "lean " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel lean_kernel[] = {
 #define SKR_BACKWARD_LEAN(type, lanes, threads, vpt, stages, shared, blocks, parts)                                    \
-    SKR_KERNEL(rms_norm_backward_lean_sm80, "skr_rms_norm_backward_lean_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED,  \
+    SKR_KERNEL(rms_norm_backward_lean_sm80, "skr_rms_norm_backward_lean_" #type "_" #lanes "x" #vpt, SKR_ROWS_SHARED,  \
                1),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape lean_wide_shape[] = {
+static const skr_rows_shape lean_wide_shape[] = {
 #define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
     {TYPE_##type, threads, threads, vpt, 1, stages, least, most, parts, "lean " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
@@ -36,20 +37,20 @@ static const skr_norm_shape lean_wide_shape[] = {
 static skr_cuda_kernel lean_wide_kernel[] = {
 #define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
     SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_lean_" #type "_c" #threads "x" #vpt "_" #least,          \
-               SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+               SKR_ROWS_SHARED, SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape block_shape[] = {
+static const skr_rows_shape block_shape[] = {
 #define SKR_BACKWARD(type, lanes, threads, vpt, stages, blocks, parts)                                                 \
     {TYPE_##type, lanes, threads, vpt, WIDE(type, vpt), stages, 1, 1, parts, #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel block_kernel[] = {
 #define SKR_BACKWARD(type, lanes, threads, vpt, stages, blocks, parts)                                                 \
-    SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED, 1),
+    SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_backward_" #type "_" #lanes "x" #vpt, SKR_ROWS_SHARED, 1),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape wide_shape[] = {
+static const skr_rows_shape wide_shape[] = {
 #define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
     {TYPE_##type, threads, threads, vpt,   WIDE(type, vpt),                                                            \
      stages,      least,   most,    parts, #type " cluster " #threads "x" #vpt},
@@ -57,8 +58,8 @@ static const skr_norm_shape wide_shape[] = {
 };
 static skr_cuda_kernel wide_kernel[] = {
 #define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
-    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_" #type "_c" #threads "x" #vpt, SKR_NORM_SHARED,         \
-               SKR_NORM_CLUSTER),
+    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_" #type "_c" #threads "x" #vpt, SKR_ROWS_SHARED,         \
+               SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel any_kernel[2][2] = {
@@ -71,8 +72,6 @@ static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any 
 static skr_cuda_kernel add_kernel[2] = {SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_add_parts1", 0, 1),
                                         SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_add_parts4", 0, 1)};
 
-#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
-
 /* MIN_ROWS: rows of a part, so that its partial row costs little beside them. ANY_PARTS: parts of the kernels that take
  * anything, enough to fill a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES. */
 enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20 };
@@ -80,9 +79,9 @@ enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20 };
 static bool aligned(const skr_rms_norm_backward_job *job, int vec)
 {
     const skr_row_space *s = &job->rows;
-    return job->n % vec == 0 && skr_norm_rows_aligned(s, &job->dy, vec) && skr_norm_rows_aligned(s, &job->x, vec) &&
-           skr_norm_rows_aligned(s, &job->dres, vec) && skr_norm_rows_aligned(s, &job->dx, vec) &&
-           skr_norm_param_aligned(job->heads, &job->weight, vec);
+    return job->n % vec == 0 && skr_rows_aligned(s, &job->dy, vec) && skr_rows_aligned(s, &job->x, vec) &&
+           skr_rows_aligned(s, &job->dres, vec) && skr_rows_aligned(s, &job->dx, vec) &&
+           skr_param_aligned(job->heads, &job->weight, vec);
 }
 
 static bool is_lean(const skr_rms_norm_backward_job *job)
@@ -94,7 +93,7 @@ static bool is_lean(const skr_rms_norm_backward_job *job)
            (!dx->data || (dx->type == job->x.type && dx->stride[0] == stride));
 }
 
-static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_norm_shape *s, int vec)
+static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_rows_shape *s, int vec)
 {
     int64_t dres = job->dres.data ? vec * skr_type_bytes(job->dres.type) : 0;
     int64_t weight = s->rows ? 4 * s->vpt * vec : 0;
@@ -110,16 +109,16 @@ static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t grou
     parts = parts < useful ? parts : useful;
     parts = parts > 1 ? parts : 1;
     job->n_parts = parts * job->heads;
-    job->rows_per_part = skr_norm_divide_up(rows, parts);
+    job->rows_per_part = skr_ceil_div(rows, parts);
 }
 
-static bool plan_block(skr_rms_norm_backward_job *job, const skr_norm_shape *shapes, skr_cuda_kernel *kernels,
+static bool plan_block(skr_rms_norm_backward_job *job, const skr_rows_shape *shapes, skr_cuda_kernel *kernels,
                        int count, int vec, skr_plan *plan)
 {
     for (int i = 0; i < count; i++) {
-        const skr_norm_shape *s = &shapes[i];
+        const skr_rows_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
-        if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > SKR_NORM_SHARED)
+        if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > SKR_ROWS_SHARED)
             continue;
         set_parts(job, s->walk, s->threads / s->lanes);
         skr_step *step = skr_plan_step(plan);
@@ -134,7 +133,7 @@ static bool plan_block(skr_rms_norm_backward_job *job, const skr_norm_shape *sha
     return false;
 }
 
-static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *target, const skr_norm_shape *shapes,
+static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *target, const skr_rows_shape *shapes,
                          skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
 {
     if (target->sm != 90) {
@@ -142,10 +141,10 @@ static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *targe
         return false;
     }
     for (int i = 0; i < count; i++) {
-        const skr_norm_shape *s = &shapes[i];
+        const skr_rows_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
-        int cluster = skr_norm_cluster(job->n, s, vec);
-        if (s->type != job->x.type || !cluster || shared > SKR_NORM_SHARED)
+        int cluster = skr_rows_cluster(job->n, s, vec);
+        if (s->type != job->x.type || !cluster || shared > SKR_ROWS_SHARED)
             continue;
         set_parts(job, s->walk / cluster, 1);
         skr_step *step = skr_plan_step(plan);
@@ -169,7 +168,7 @@ static void plan_any(skr_rms_norm_backward_job *job, skr_plan *plan)
     set_parts(job, most > ANY_PARTS ? ANY_PARTS : most, 1);
     skr_step *step = skr_plan_step(plan);
     step->kernel = &any_kernel[block][four];
-    step->grid = (uint32_t)(block ? job->n_parts : skr_norm_divide_up(job->n_parts, 4));
+    step->grid = (uint32_t)(block ? job->n_parts : skr_ceil_div(job->n_parts, 4));
     step->block = block ? 512 : 128;
     step->overlap = true;
     plan->variant = any_variant[block][four];
@@ -178,13 +177,13 @@ static void plan_any(skr_rms_norm_backward_job *job, skr_plan *plan)
 /* Without rows the sums are empty: no parts, and the second kernel writes zeros. */
 static void plan_sums(const skr_rms_norm_backward_job *job, skr_plan *plan)
 {
-    int64_t width = job->heads * job->n, parts = job->n_parts / job->heads, warps = skr_norm_divide_up(parts, 4);
+    int64_t width = job->heads * job->n, parts = job->n_parts / job->heads, warps = skr_ceil_div(parts, 4);
     int four = job->n % 4 == 0 && width >= 16384;
     int64_t sums = (job->dweight.data != NULL) + (job->dbias.data != NULL);
     plan->workspace_bytes = (size_t)(job->n_parts * job->n * sums) * sizeof(float);
     skr_step *step = skr_plan_step(plan);
     step->kernel = &add_kernel[four];
-    step->grid = (uint32_t)skr_norm_divide_up(width, four ? 128 : 32);
+    step->grid = (uint32_t)skr_ceil_div(width, four ? 128 : 32);
     step->block = (uint32_t)(32 * (warps < 1 ? 1 : warps > 32 ? 32 : warps));
     step->overlap = true;
 }
@@ -197,7 +196,7 @@ saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backwa
 {
     int vec = 16 / skr_type_bytes(job->x.type);
     /* One block a part, and parts are numbered in 31 bits. */
-    if (job->heads > INT32_MAX / SKR_NORM_CLUSTER || job->heads > (INT64_MAX >> 8) / (job->n + 1))
+    if (job->heads > INT32_MAX / SKR_ROWS_CLUSTER || job->heads > (INT64_MAX >> 8) / (job->n + 1))
         return skr_fail(call, SAKER_OVERFLOW, "%lld heads of %lld columns do not fit one launch", (long long)job->heads,
                         (long long)job->n);
     job->n_parts = job->rows_per_part = 0;
@@ -205,18 +204,18 @@ saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backwa
         plan->variant = "empty sums";
     } else {
         bool done = false;
-        if (job->rows.m > SKR_NORM_ROWS)
+        if (job->rows.m > SKR_ROWS_MOST)
             skr_why(plan, "row kernels: %lld rows, they count in 32 bits", (long long)job->rows.m);
         else if (!aligned(job, vec))
             skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
         else if (job->dy.type != job->x.type)
             skr_why(plan, "row kernels: dy and x differ in type");
         else
-            done = (is_lean(job) && (plan_block(job, lean_shape, lean_kernel, COUNT(lean_shape), vec, plan) ||
+            done = (is_lean(job) && (plan_block(job, lean_shape, lean_kernel, SKR_COUNT(lean_shape), vec, plan) ||
                                      plan_cluster(job, target, lean_wide_shape, lean_wide_kernel,
-                                                  COUNT(lean_wide_shape), vec, plan))) ||
-                   plan_block(job, block_shape, block_kernel, COUNT(block_shape), vec, plan) ||
-                   plan_cluster(job, target, wide_shape, wide_kernel, COUNT(wide_shape), vec, plan);
+                                                  SKR_COUNT(lean_wide_shape), vec, plan))) ||
+                   plan_block(job, block_shape, block_kernel, SKR_COUNT(block_shape), vec, plan) ||
+                   plan_cluster(job, target, wide_shape, wide_kernel, SKR_COUNT(wide_shape), vec, plan);
         if (!done)
             plan_any(job, plan);
     }

@@ -1,99 +1,10 @@
 /* rms_norm_cpu.h - what the forward and the backward row kernels share.
- * SPDX-License-Identifier: Apache-2.0
- *
- * Rows are worked on in chunks: the two sweeps of neighbouring rows can then take turns, and the f32 sums of the chunks
- * are added in f64, so that rows of any width keep full accuracy. Everything here is a constant of the op: a row's bits
- * depend on its contents and width alone. */
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_RMS_NORM_CPU_H
 #define SKR_RMS_NORM_CPU_H
 
-#include "../../cpu/simd/simd.h"
+#include "../../cpu/rows.h"
 #include "rms_norm.h"
-
-/* AHEAD: how far before its use a line is asked into L2, in bytes. */
-enum { CHUNK = 4096, AHEAD = 8192, LINE = 64 };
-
-static inline int64_t chunk_len(int64_t n, int64_t i)
-{
-    return n - i < CHUNK ? n - i : CHUNK;
-}
-
-static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_t row)
-{
-    return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
-}
-
-/* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, that is `rows`
- * rows and `bytes` bytes. */
-typedef struct lead {
-    int64_t row_bytes, rows, bytes;
-} lead;
-
-static inline lead lead_of(const skr_rows *r, int64_t n)
-{
-    int64_t row_bytes = n * skr_type_bytes(r->type);
-    return (lead){row_bytes, AHEAD / row_bytes, AHEAD % row_bytes};
-}
-
-/* Rows from `end` on belong to another task and are not asked for: then it is a line that was just read. */
-static inline const char *ahead_at(const lead *a, const skr_row_space *space, const skr_rows *r, int64_t row,
-                                   int64_t end, int64_t at)
-{
-    int64_t to = at + a->bytes;
-    row += a->rows + (to >= a->row_bytes);
-    to -= to >= a->row_bytes ? a->row_bytes : 0;
-    return row < end ? row_of(space, r, row) + to : row_of(space, r, end - 1);
-}
-
-SKR_FN void prefetch_block(const char *p, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += LINE)
-        v_prefetch_l2(p + i);
-}
-
-static inline const float *param_row(const skr_job_head *head, const skr_param *p, int64_t at, int64_t stride,
-                                     int64_t h)
-{
-    const char *base = at < 0 ? p->data : (const char *)head->workspace + at;
-    return (const float *)base + h * stride;
-}
-
-/* y = x + offset in f32, elements of any float type. */
-SKR_FN void widen_body(int type, const void *x, float offset, float *y, int64_t n)
-{
-    vf2 add = v2_set1(offset);
-    int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        v_store2(SKR_F32, y, i, v2_add(v_load2(type, x, i), add));
-    if (i < n)
-        v_store2_n(SKR_F32, y, i, v2_add(v_load2_n(type, x, i, (int)(n - i)), add), (int)(n - i));
-}
-
-static void widen(int type, const void *x, float offset, float *y, int64_t n)
-{
-    if (type == SKR_F32)
-        widen_body(SKR_F32, x, offset, y, n);
-    else if (type == SKR_F16)
-        widen_body(SKR_F16, x, offset, y, n);
-    else
-        widen_body(SKR_BF16, x, offset, y, n);
-}
-
-/* One piece of one head's row of a parameter's f32 copy. An absent weight is 1. */
-static void copy_param(const skr_job_head *head, const skr_param *p, float offset, int64_t at, int64_t stride,
-                       int64_t h, int64_t begin, int64_t end)
-{
-    if (at < 0 || (h > 0 && stride == 0))
-        return;
-    float *to = (float *)((char *)head->workspace + at) + h * stride;
-    if (p->data) {
-        const char *from = (const char *)p->data + (h * p->stride + begin) * skr_type_bytes(p->type);
-        widen(p->type, from, offset, to + begin, end - begin);
-    } else {
-        for (int64_t i = begin; i < end; i++)
-            to[i] = 1.0f + offset;
-    }
-}
 
 static inline int64_t head_of(int64_t heads, int64_t row)
 {

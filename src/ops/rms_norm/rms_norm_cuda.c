@@ -5,7 +5,8 @@
  * 16-byte accesses and are picked by type and width from rms_norm_kernels.def; and the kernels that take anything.
  * Nothing here looks at the number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number
  * of blocks may: it changes no bit. */
-#include "rms_norm_cuda.h"
+#include "../../cuda/rows_plan.h"
+#include "rms_norm.h"
 
 SKR_FATBIN(rms_norm_sm80)
 SKR_FATBIN(rms_norm_lean_sm80)
@@ -16,7 +17,7 @@ SKR_FATBIN(rms_norm_sm90)
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
-static const skr_norm_shape plain_shape[] = {
+static const skr_rows_shape plain_shape[] = {
 #define SKR_PLAIN(type, lanes, threads, vpt, rows, early, blocks)                                                      \
     {TYPE_##type, lanes, threads, vpt, rows, 0, 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
@@ -26,17 +27,17 @@ static skr_cuda_kernel plain_kernel[] = {
     SKR_KERNEL(rms_norm_sm80, "skr_rms_norm_plain_" #type "_" #lanes "x" #vpt, 0, 1),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape plain_wide_shape[] = {
+static const skr_rows_shape plain_wide_shape[] = {
 #define SKR_PLAIN_CLUSTER(type, threads, vpt, early, least, most)                                                      \
     {TYPE_##type, threads, threads, vpt, 1, 0, least, most, 0, "plain " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
 #define SKR_PLAIN_CLUSTER(type, threads, vpt, early, least, most)                                                      \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_c" #threads "x" #vpt "e" #early, 0, SKR_NORM_CLUSTER),
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_plain_" #type "_c" #threads "x" #vpt "e" #early, 0, SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape ring_shape[] = {
+static const skr_rows_shape ring_shape[] = {
 #define SKR_PLAIN_RING(type, threads, k, p, slots, least, most)                                                        \
     {TYPE_##type, threads * k, threads, k * p, 1, slots, least, most, 1, "ring " #type " " #threads "x" #k "x" #p},
 #include "rms_norm_kernels.def"
@@ -44,10 +45,10 @@ static const skr_norm_shape ring_shape[] = {
 static skr_cuda_kernel ring_kernel[] = {
 #define SKR_PLAIN_RING(type, threads, k, p, slots, least, most)                                                        \
     SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_ring_" #type "_" #threads "x" #k "x" #p, slots *k *threads * 16,           \
-               SKR_NORM_CLUSTER),
+               SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape residual_shape[] = {
+static const skr_rows_shape residual_shape[] = {
 #define SKR_RESIDUAL(type, lanes, threads, vpt, blocks)                                                                \
     {TYPE_##type, lanes, threads, vpt, 1, 0, 1, 1, 0, "residual " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
@@ -57,17 +58,17 @@ static skr_cuda_kernel residual_kernel[] = {
     SKR_KERNEL(rms_norm_lean_sm80, "skr_rms_norm_residual_" #type "_" #lanes "x" #vpt, 0, 1),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape residual_wide_shape[] = {
+static const skr_rows_shape residual_wide_shape[] = {
 #define SKR_RESIDUAL_CLUSTER(type, threads, vpt, blocks, least, most, walk)                                            \
     {TYPE_##type, threads, threads, vpt, 1, 0, least, most, walk, "residual " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel residual_wide_kernel[] = {
 #define SKR_RESIDUAL_CLUSTER(type, threads, vpt, blocks, least, most, walk)                                            \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_residual_" #type "_c" #threads "x" #vpt "_" #least, 0, SKR_NORM_CLUSTER),
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_residual_" #type "_c" #threads "x" #vpt "_" #least, 0, SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape quant_shape[] = {
+static const skr_rows_shape quant_shape[] = {
 #define SKR_QUANT(type, lanes, threads, vpt, hold, blocks, walk)                                                       \
     {TYPE_##type, lanes, threads, vpt, 1, 2, 1, 1, walk, "quant " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
@@ -77,7 +78,7 @@ static skr_cuda_kernel quant_kernel[] = {
     SKR_KERNEL(rms_norm_lean_sm80, "skr_rms_norm_quant_" #type "_" #lanes "x" #vpt, 2 * vpt * threads * 16, 1),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape quant_wide_shape[] = {
+static const skr_rows_shape quant_wide_shape[] = {
 #define SKR_QUANT_CLUSTER(type, threads, vpt, hold, least, most)                                                       \
     {TYPE_##type, threads, threads, vpt, 1, 2, least, most, 1, "quant " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
@@ -85,27 +86,27 @@ static const skr_norm_shape quant_wide_shape[] = {
 static skr_cuda_kernel quant_wide_kernel[] = {
 #define SKR_QUANT_CLUSTER(type, threads, vpt, hold, least, most)                                                       \
     SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_quant_" #type "_c" #threads "x" #vpt, 2 * vpt * threads * 16,              \
-               SKR_NORM_CLUSTER),
+               SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape full_shape[] = {
+static const skr_rows_shape full_shape[] = {
 #define SKR_FULL(type, lanes, threads, vpt, stages, blocks, walk)                                                      \
     {TYPE_##type, lanes, threads, vpt, 1, stages, 1, 1, walk, "full " #type " " #lanes "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel full_kernel[] = {
 #define SKR_FULL(type, lanes, threads, vpt, stages, blocks, walk)                                                      \
-    SKR_KERNEL(rms_norm_full_sm80, "skr_rms_norm_full_" #type "_" #lanes "x" #vpt, SKR_NORM_SHARED *(stages > 0), 1),
+    SKR_KERNEL(rms_norm_full_sm80, "skr_rms_norm_full_" #type "_" #lanes "x" #vpt, SKR_ROWS_SHARED *(stages > 0), 1),
 #include "rms_norm_kernels.def"
 };
-static const skr_norm_shape full_wide_shape[] = {
+static const skr_rows_shape full_wide_shape[] = {
 #define SKR_FULL_CLUSTER(type, threads, vpt, stages, least, most, walk)                                                \
     {TYPE_##type, threads, threads, vpt, 1, stages, least, most, walk, "full " #type " cluster " #threads "x" #vpt},
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel full_wide_kernel[] = {
 #define SKR_FULL_CLUSTER(type, threads, vpt, stages, least, most, walk)                                                \
-    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_full_" #type "_c" #threads "x" #vpt, SKR_NORM_SHARED, SKR_NORM_CLUSTER),
+    SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_full_" #type "_c" #threads "x" #vpt, SKR_ROWS_SHARED, SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static skr_cuda_kernel any_kernel[2][2] = {
@@ -116,15 +117,13 @@ static skr_cuda_kernel any_kernel[2][2] = {
 };
 static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any block1", "any block4"}};
 
-#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
-
 static bool aligned(const skr_rms_norm_job *job, int vec)
 {
     const skr_row_space *s = &job->rows;
-    return job->n % vec == 0 && skr_norm_rows_aligned(s, &job->x, vec) &&
-           skr_norm_rows_aligned(s, &job->residual, vec) && skr_norm_rows_aligned(s, &job->y, vec) &&
-           skr_norm_rows_aligned(s, &job->residual_out, vec) && skr_norm_rows_aligned(s, &job->y_quant, vec) &&
-           skr_norm_param_aligned(job->heads, &job->weight, vec) && skr_norm_param_aligned(job->heads, &job->bias, vec);
+    return job->n % vec == 0 && skr_rows_aligned(s, &job->x, vec) && skr_rows_aligned(s, &job->residual, vec) &&
+           skr_rows_aligned(s, &job->y, vec) && skr_rows_aligned(s, &job->residual_out, vec) &&
+           skr_rows_aligned(s, &job->y_quant, vec) && skr_param_aligned(job->heads, &job->weight, vec) &&
+           skr_param_aligned(job->heads, &job->bias, vec);
 }
 
 static bool is_plain(const skr_rms_norm_job *job)
@@ -157,75 +156,15 @@ static bool is_quant(const skr_rms_norm_job *job)
            !job->residual_out.data && !job->y.data;
 }
 
-static int64_t shared_bytes(const skr_rms_norm_job *job, const skr_norm_shape *s, int vec)
-{
-    int64_t residual = job->residual.data ? vec * skr_type_bytes(job->residual.type) : 0;
-    return (int64_t)s->stages * s->vpt * s->threads * (16 + residual);
-}
-
-/* Rows that fit a block. */
-static bool plan_block(const skr_rms_norm_job *job, const skr_target *target, const skr_norm_shape *shapes,
-                       skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
-{
-    for (int i = 0; i < count; i++) {
-        const skr_norm_shape *s = &shapes[i];
-        int64_t shared = shared_bytes(job, s, vec);
-        if (s->type != job->x.type || (int64_t)s->lanes * s->vpt < job->n / vec || shared > target->shared_bytes)
-            continue;
-        int64_t tiles = skr_norm_divide_up(job->rows.m, s->threads / s->lanes * s->rows),
-                most = (int64_t)s->walk * target->n_sms;
-        skr_step *step = skr_plan_step(plan);
-        step->kernel = &kernels[i];
-        step->grid = (uint32_t)(s->walk && tiles > most ? most : tiles);
-        step->block = (uint32_t)s->threads;
-        step->shared_bytes = (uint32_t)shared;
-        step->overlap = true;
-        plan->variant = s->variant;
-        return true;
-    }
-    return false;
-}
-
-/* Rows that fit a cluster. */
-static bool plan_cluster(const skr_rms_norm_job *job, const skr_target *target, const skr_norm_shape *shapes,
-                         skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
-{
-    if (target->sm != 90) {
-        skr_why(plan, "cluster kernels: need compute capability 9.0, this is %d.%d", target->sm / 10, target->sm % 10);
-        return false;
-    }
-    for (int i = 0; i < count; i++) {
-        const skr_norm_shape *s = &shapes[i];
-        int64_t shared = shared_bytes(job, s, vec);
-        int cluster = skr_norm_cluster(job->n, s, vec);
-        if (s->type != job->x.type || !cluster || shared > SKR_NORM_SHARED)
-            continue;
-        int64_t rows = job->rows.m, most = skr_norm_resident(target->n_sms, cluster) * s->walk;
-        if (s->walk && rows > most)
-            rows = most > 0 ? most : 1;
-        skr_step *step = skr_plan_step(plan);
-        step->kernel = &kernels[i];
-        step->grid = (uint32_t)(rows * cluster);
-        step->block = (uint32_t)s->threads;
-        step->cluster = (uint32_t)cluster;
-        step->shared_bytes = (uint32_t)shared;
-        step->overlap = s->walk == 0;
-        plan->variant = s->variant;
-        return true;
-    }
-    skr_why(plan, "cluster kernels: %lld columns do not fit", (long long)job->n);
-    return false;
-}
-
 /* Rows that fit a cluster whose blocks hold some of their slice in flight; lanes: vectors of a slot. */
 static bool plan_ring(const skr_rms_norm_job *job, const skr_target *target, int vec, skr_plan *plan)
 {
-    for (int i = 0; i < COUNT(ring_shape) && target->sm == 90; i++) {
-        const skr_norm_shape *s = &ring_shape[i];
-        int cluster = skr_norm_cluster(job->n, s, vec);
+    for (int i = 0; i < SKR_COUNT(ring_shape) && target->sm == 90; i++) {
+        const skr_rows_shape *s = &ring_shape[i];
+        int cluster = skr_rows_cluster(job->n, s, vec);
         if (s->type != job->x.type || !cluster)
             continue;
-        int64_t rows = job->rows.m, most = skr_norm_resident(target->n_sms, cluster);
+        int64_t rows = job->rows.m, most = skr_rows_resident(target->n_sms, cluster);
         if (rows > most)
             rows = most > 0 ? most : 1;
         skr_step *step = skr_plan_step(plan);
@@ -244,10 +183,10 @@ static bool plan_ring(const skr_rms_norm_job *job, const skr_target *target, int
 static void plan_any(const skr_rms_norm_job *job, skr_plan *plan)
 {
     int block = job->n > 2048, four = aligned(job, 4);
-    int64_t tiles = skr_norm_divide_up(job->rows.m, block ? 1 : 4);
+    int64_t tiles = skr_ceil_div(job->rows.m, block ? 1 : 4);
     skr_step *step = skr_plan_step(plan);
     step->kernel = &any_kernel[block][four];
-    step->grid = (uint32_t)(tiles < SKR_NORM_GRID ? tiles : SKR_NORM_GRID);
+    step->grid = (uint32_t)(tiles < SKR_ROWS_GRID ? tiles : SKR_ROWS_GRID);
     step->block = block ? 512 : 128;
     step->overlap = true;
     plan->variant = any_variant[block][four];
@@ -259,27 +198,29 @@ saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const
 {
     (void)call;
     int vec = 16 / skr_type_bytes(job->x.type);
-    if (job->rows.m > SKR_NORM_ROWS) {
+    skr_rows_problem p = {.type = job->x.type, .vec = vec, .m = job->rows.m, .n = job->n};
+    p.slot_bytes = 16 + (job->residual.data ? vec * skr_type_bytes(job->residual.type) : 0);
+    if (job->rows.m > SKR_ROWS_MOST) {
         skr_why(plan, "row kernels: %lld rows, they count in 32 bits", (long long)job->rows.m);
     } else if (!aligned(job, vec)) {
         skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
     } else if (is_plain(job)) {
-        if (plan_block(job, target, plain_shape, plain_kernel, COUNT(plain_shape), vec, plan) ||
-            plan_cluster(job, target, plain_wide_shape, plain_wide_kernel, COUNT(plain_wide_shape), vec, plan) ||
+        if (skr_plan_rows_block(&p, target, plain_shape, plain_kernel, SKR_COUNT(plain_shape), plan) ||
+            skr_plan_rows_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape), plan) ||
             plan_ring(job, target, vec, plan))
             return SAKER_OK;
     } else {
         if (is_residual(job) &&
-            (plan_block(job, target, residual_shape, residual_kernel, COUNT(residual_shape), vec, plan) ||
-             plan_cluster(job, target, residual_wide_shape, residual_wide_kernel, COUNT(residual_wide_shape), vec,
-                          plan)))
+            (skr_plan_rows_block(&p, target, residual_shape, residual_kernel, SKR_COUNT(residual_shape), plan) ||
+             skr_plan_rows_cluster(&p, target, residual_wide_shape, residual_wide_kernel,
+                                   SKR_COUNT(residual_wide_shape), plan)))
             return SAKER_OK;
         if (is_quant(job) &&
-            (plan_block(job, target, quant_shape, quant_kernel, COUNT(quant_shape), vec, plan) ||
-             plan_cluster(job, target, quant_wide_shape, quant_wide_kernel, COUNT(quant_wide_shape), vec, plan)))
+            (skr_plan_rows_block(&p, target, quant_shape, quant_kernel, SKR_COUNT(quant_shape), plan) ||
+             skr_plan_rows_cluster(&p, target, quant_wide_shape, quant_wide_kernel, SKR_COUNT(quant_wide_shape), plan)))
             return SAKER_OK;
-        if (plan_block(job, target, full_shape, full_kernel, COUNT(full_shape), vec, plan) ||
-            plan_cluster(job, target, full_wide_shape, full_wide_kernel, COUNT(full_wide_shape), vec, plan))
+        if (skr_plan_rows_block(&p, target, full_shape, full_kernel, SKR_COUNT(full_shape), plan) ||
+            skr_plan_rows_cluster(&p, target, full_wide_shape, full_wide_kernel, SKR_COUNT(full_wide_shape), plan))
             return SAKER_OK;
     }
     plan_any(job, plan);

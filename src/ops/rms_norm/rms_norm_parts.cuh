@@ -1,51 +1,10 @@
-/* rms_norm_parts.cuh - adds the partial rows of dweight and dbias, in order, and converts.
- * SPDX-License-Identifier: Apache-2.0
- *
- * The workspace holds [parts, heads * n] f32 for dweight, then the same for dbias. A block owns 32 * C columns; its
- * warps take turns over the parts (warp w: parts w, w + warps, ...), then warp 0 adds the warps' sums in order. The
- * order depends on the launch shape, which is a function of the problem only. */
+/* rms_norm_parts.cuh - adds the partial rows of dweight and, behind them in the workspace, of dbias.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_RMS_NORM_PARTS_CUH
 #define SKR_RMS_NORM_PARTS_CUH
 
-#include "../../cuda/device.cuh"
+#include "../../cuda/parts.cuh"
 #include "rms_norm.h"
-
-template <int C>
-SKR_DEVICE void add_parts(const skr_rms_norm_backward_job &job, const skr_param &out, const float *part, int64_t parts)
-{
-    __shared__ __align__(16) float sums[32][32 * C];
-    int64_t width = job.heads * job.n, column = ((int64_t)blockIdx.x * 32 + (threadIdx.x & 31)) * C;
-    int warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    float sum[C] = {};
-    if (column < width) {
-#pragma unroll 8
-        for (int64_t p = warp; p < parts; p += warps) {
-            if constexpr (C == 4) {
-                float4 f = *(const float4 *)(part + p * width + column);
-                sum[0] += f.x, sum[1] += f.y, sum[2] += f.z, sum[3] += f.w;
-            } else {
-                sum[0] += part[p * width + column];
-            }
-        }
-    }
-#pragma unroll
-    for (int c = 0; c < C; c++)
-        sums[warp][c * 32 + (threadIdx.x & 31)] = sum[c];
-    __syncthreads();
-    if (warp == 0 && column < width) {
-        int64_t head = job.heads == 1 ? 0 : column / job.n;
-        int bytes = skr_type_bytes(out.type);
-        char *to = (char *)out.data + (head * out.stride + (column - head * job.n)) * bytes;
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            float all = sum[c];
-            for (int w = 1; w < warps; w++)
-                all += sums[w][c * 32 + (threadIdx.x & 31)];
-            any_store1(out.type, to + c * bytes, job.accumulate ? any_load1(out.type, to + c * bytes) + all : all);
-        }
-    }
-    __syncthreads();
-}
 
 template <int C> SKR_DEVICE void rms_norm_add_parts(const skr_rms_norm_backward_job &job)
 {
@@ -54,9 +13,10 @@ template <int C> SKR_DEVICE void rms_norm_add_parts(const skr_rms_norm_backward_
     const float *part = (const float *)job.head.workspace;
     int64_t parts = job.n_parts / job.heads;
     if (job.dweight.data)
-        add_parts<C>(job, job.dweight, part, parts);
+        add_parts<C>(job.dweight, job.heads, job.n, job.accumulate, part, parts);
     if (job.dbias.data)
-        add_parts<C>(job, job.dbias, part + (job.dweight.data ? job.n_parts * job.n : 0), parts);
+        add_parts<C>(job.dbias, job.heads, job.n, job.accumulate, part + (job.dweight.data ? job.n_parts * job.n : 0),
+                     parts);
 }
 
 #endif

@@ -10,45 +10,14 @@
 #ifndef SKR_RMS_NORM_ROWS_CUH
 #define SKR_RMS_NORM_ROWS_CUH
 
-#include "../../cuda/device.cuh"
+#include "../../cuda/rows.cuh"
 #include "rms_norm.h"
-
-/* weight + offset of V columns; 1 + offset without a weight. */
-template <int V> SKR_DEVICE void load_weight(const skr_param &p, float offset, int64_t at, float *w)
-{
-    if (p.data)
-        any_load<V>(p.type, (const char *)p.data + at * skr_type_bytes(p.type), w);
-#pragma unroll
-    for (int c = 0; c < V; c++)
-        w[c] = (p.data ? w[c] : 1.0f) + offset;
-}
 
 /* 1 / sqrt(mean + eps), every step rounded as IEEE says. */
 SKR_DEVICE float rstd_of(float sum, int64_t n, float eps)
 {
     return __frsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)n), eps));
 }
-
-template <class Owner> struct row_slice {
-    int first, count; /* vectors of this block: first of the row, how many */
-    int valid;        /* of this thread: vectors lane, lane + lanes, ... */
-
-    template <int V> static __device__ __forceinline__ row_slice of(const Owner &owner, int64_t n)
-    {
-        row_slice s;
-        int vectors = (int)(n / V);
-        int share = vectors;
-        if (owner.size() > 1) { /* whole groups of 128 columns: a quantisation block stays in one thread block */
-            constexpr int unit = SKR_QUANT_GROUP / V;
-            share = ((vectors + unit - 1) / unit + owner.size() - 1) / owner.size() * unit;
-        }
-        s.first = min(share * owner.rank(), vectors);
-        s.count = min(share, vectors - s.first);
-        int lane = threadIdx.x % Owner::lanes;
-        s.valid = (s.count - lane + Owner::lanes - 1) / Owner::lanes;
-        return s;
-    }
-};
 
 /* ---------------------------------------------------------------- plain: x and y of type T, weight, offset, rstd */
 

@@ -1,9 +1,4 @@
-"""The PyTorch front: functions with autograd, registered operators for torch.compile, and a drop-in module.
-
-    y = saker.torch.rms_norm(x, weight)                        # any mix of f32, f16 and bf16; y has x's type
-    y, s = saker.torch.rms_norm(x, weight, residual=r)         # s = x + r, y = norm(s)
-    q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
-    norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
+"""rms_norm for PyTorch.
 
 There are two ways through this file. Plain tensors outside of any tracing go straight to the extension, under a small
 torch.autograd.Function when a gradient is wanted: that costs less than one dispatcher call. Everything else
@@ -14,10 +9,8 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 from torch.autograd import forward_ad as _forward_ad
 
-from . import _ops, Error
-
-if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
-    raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {torch.__version__}")
+from .. import _ops, Error
+from ._front import no_second_order, or_empty, QUANT, straight
 
 _call_forward = _ops["rms_norm"].call
 _call_backward = _ops["rms_norm_backward"].call
@@ -32,19 +25,6 @@ _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: Fals
 _tracing = getattr(torch._C, "_is_tracing", lambda: False)
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
 _TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
-_QUANT = {"tensor": 1, "row": 2, "block": 3}
-
-
-def _straight(*tensors):
-    """Contiguous tensors in place of those that the library cannot take as they are, and whether there was one."""
-    changed = False
-    straight = []
-    for t in tensors:
-        if isinstance(t, torch.Tensor) and (t.is_neg() or not t.is_contiguous()):
-            t = t.resolve_neg().contiguous()
-            changed = True
-        straight.append(t)
-    return straight, changed
 
 
 def _eps(eps, x):
@@ -65,7 +45,7 @@ def _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_w
     except Error:
         if x.is_meta:
             return y, s
-        (x, weight, bias, residual), changed = _straight(x, weight, bias, residual)
+        (x, weight, bias, residual), changed = straight(x, weight, bias, residual)
         if not changed:
             raise
         _call_forward(x, weight, bias, residual, y, s, rstd, None, None, eps, weight_offset, round_before_weight)
@@ -85,7 +65,7 @@ def _backward(dy, x, weight, bias, rstd, ds, eps, weight_offset, round_before_we
     except Error:
         if x.is_meta:
             return dx, dweight, dbias
-        (dy, x, weight, ds), changed = _straight(dy, x, weight, ds)
+        (dy, x, weight, ds), changed = straight(dy, x, weight, ds)
         if not changed:
             raise
         _call_backward(dy, x, weight, rstd, ds, dx, dweight, dbias, eps, weight_offset, round_before_weight)
@@ -173,20 +153,16 @@ torch.library.define(
 )
 
 
-def _or_empty(x, *tensors):
-    return tuple(x.new_empty(0) if t is None else t for t in tensors)
-
-
 @torch.library.impl("saker::rms_norm", ("cpu", "cuda"))
 def _op_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save_rstd):
     rstd = x.new_empty(x.shape[:-1], dtype=_float32) if save_rstd else None
     y, s = _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_weight)
-    return _or_empty(x, y, s, rstd)
+    return or_empty(x, y, s, rstd)
 
 
 @torch.library.register_fake("saker::rms_norm")
 def _fake_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save_rstd):
-    return _or_empty(
+    return or_empty(
         x,
         _empty_like(x, memory_format=_rows),
         None if residual is None else _empty_like(residual, memory_format=_rows),
@@ -197,12 +173,12 @@ def _fake_forward(x, weight, bias, residual, eps, weight_offset, round_before_we
 @torch.library.impl("saker::rms_norm_backward", ("cpu", "cuda"))
 def _op_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, want_dx, want_dweight, want_dbias, dx_dtype):
     wants = (want_dx, want_dweight, want_dbias)
-    return _or_empty(x, *_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, wants, dx_dtype))
+    return or_empty(x, *_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, wants, dx_dtype))
 
 
 @torch.library.register_fake("saker::rms_norm_backward")
 def _fake_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, want_dx, want_dweight, want_dbias, dx_dtype):
-    return _or_empty(
+    return or_empty(
         x,
         _empty_like(x, dtype=dx_dtype, memory_format=_rows) if want_dx else None,
         _empty_like(weight, memory_format=_rows) if want_dweight else None,
@@ -222,15 +198,15 @@ def _quant_outputs(x, residual, scale, quant, dtype):
 @torch.library.impl("saker::rms_norm_quant", ("cpu", "cuda"))
 def _op_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight, scale, quant, dtype):
     q, y_scale, s = _quant_outputs(x, residual, scale, quant, dtype)
-    (x, weight, bias, residual), _ = _straight(x, weight, bias, residual)
+    (x, weight, bias, residual), _ = straight(x, weight, bias, residual)
     used = scale if y_scale is None else y_scale
     _call_forward(x, weight, bias, residual, None, s, None, q, used, eps, weight_offset, round_before_weight, quant)
-    return _or_empty(x, q, y_scale, s)
+    return or_empty(x, q, y_scale, s)
 
 
 @torch.library.register_fake("saker::rms_norm_quant")
 def _fake_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight, scale, quant, dtype):
-    return _or_empty(x, *_quant_outputs(x, residual, scale, quant, dtype))
+    return or_empty(x, *_quant_outputs(x, residual, scale, quant, dtype))
 
 
 def _setup(ctx, inputs, output):
@@ -251,8 +227,7 @@ def _op_gradients(ctx, dy, ds, _):
     return (*_gradients(ctx, dy, ds), None, None, None, None)
 
 
-def _no_second_order(ctx, *grads):
-    raise NotImplementedError("saker: rms_norm_backward has no derivative: gradients of gradients are not supported")
+_no_second_order = no_second_order("rms_norm_backward")
 
 
 class _Transformed(torch.autograd.Function):
@@ -342,11 +317,11 @@ def rms_norm_quant(
     dtype: int8, float8_e4m3fn or float8_e5m2. quant: "row" and "block" (128 neighbours) compute the scale, f32 of x's
     leading shape (and the blocks); "tensor" uses the one that is given. scale is what multiplies back.
     """
-    if quant not in _QUANT or (scale is None) == (quant == "tensor"):
+    if quant not in QUANT or (scale is None) == (quant == "tensor"):
         raise ValueError(f"rms_norm_quant: quant is {quant!r}, expected 'row' or 'block', or 'tensor' with a scale")
     tensors = (None if t is None else t.detach() for t in (x, weight, bias, residual))
     options = (eps or _eps(eps, x), weight_offset, round_before_weight)
-    q, y_scale, s = torch.ops.saker.rms_norm_quant(*tensors, *options, scale, _QUANT[quant], dtype)
+    q, y_scale, s = torch.ops.saker.rms_norm_quant(*tensors, *options, scale, QUANT[quant], dtype)
     y_scale = scale if scale is not None else y_scale
     return (q, y_scale) if residual is None else (q, y_scale, s)
 

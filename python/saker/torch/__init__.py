@@ -1,0 +1,17 @@
+"""The PyTorch front: functions with autograd, registered operators for torch.compile, and drop-in modules.
+
+    y = saker.torch.rms_norm(x, weight)                        # any mix of f32, f16 and bf16; y has x's type
+    y, s = saker.torch.rms_norm(x, weight, residual=r)         # s = x + r, y = norm(s)
+    q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
+    norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
+
+SPDX-License-Identifier: Apache-2.0
+"""
+import torch as _torch
+
+if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
+    raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {_torch.__version__}")
+
+from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+
+__all__ = ["RMSNorm", "rms_norm", "rms_norm_quant"]

@@ -1,0 +1,45 @@
+"""What the PyTorch fronts of the operations share.
+
+An operation's file registers torch.ops.saker.<op> with register(): a schema of fixed arity (absent outputs are empty
+tensors), an implementation that calls the library, a fake for tracing, and its gradient. Its public function calls that
+operator.
+SPDX-License-Identifier: Apache-2.0
+"""
+import torch
+
+QUANT = {"tensor": 1, "row": 2, "block": 3}
+
+
+def straight(*tensors):
+    """Contiguous tensors in place of those that the library cannot take as they are, and whether there was one."""
+    changed = False
+    found = []
+    for t in tensors:
+        if isinstance(t, torch.Tensor) and (t.is_neg() or not t.is_contiguous()):
+            t = t.resolve_neg().contiguous()
+            changed = True
+        found.append(t)
+    return found, changed
+
+
+def or_empty(x, *tensors):
+    """Operators have fixed arity: an absent output is an empty tensor."""
+    return tuple(x.new_empty(0) if t is None else t for t in tensors)
+
+
+def no_second_order(name):
+    def gradient(ctx, *grads):
+        raise NotImplementedError(f"saker: {name} has no derivative: gradients of gradients are not supported")
+
+    return gradient
+
+
+def register(name, schema, run, fake, gradient=None, setup=None):
+    """Defines torch.ops.saker.<name>. gradient(ctx, *grads) and setup(ctx, inputs, output) as register_autograd takes
+    them."""
+    full = f"saker::{name}"
+    torch.library.define(full, schema)
+    torch.library.impl(full, ("cpu", "cuda"))(run)
+    torch.library.register_fake(full)(fake)
+    if gradient:
+        torch.library.register_autograd(full, gradient, setup_context=setup)
