@@ -25,7 +25,11 @@ typedef enum suite_fill {
     SUITE_POSITIVE,    /* U(0.5, 2): weights, scales, rstd */
     SUITE_OFFSET,      /* 1000 + N(0,1) */
     SUITE_BITS,        /* any bit pattern (integers only) */
-    SUITE_EDGES        /* normal, but the first and last of each row are as large as all others together: sqrt(N) */
+    SUITE_EDGES,       /* normal, but the first and last of each row are as large as all others together: sqrt(N) */
+    SUITE_RANGE,       /* whole numbers from low to high */
+    SUITE_COUNT,       /* low, low + 1, low + 2, ... */
+    SUITE_TIES,        /* multiples of 1/4 in [-1, 1]: many are equal */
+    SUITE_MASKED       /* normal; a third is -infinity, and so is the whole first row */
 } suite_fill;
 
 typedef enum suite_role {
@@ -34,7 +38,7 @@ typedef enum suite_role {
     SUITE_INOUT /* read and written: accumulated into */
 } suite_role;
 
-enum { SUITE_MAX_TENSORS = 12, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 256 };
+enum { SUITE_MAX_TENSORS = 20, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
 
 typedef struct suite_tensor {
     const char *field; /* argument name */
@@ -46,6 +50,7 @@ typedef struct suite_tensor {
     suite_fill fill;
     const char *alias; /* NULL, or the field whose memory this one shares exactly (that one comes first) */
     int align;         /* bytes that the op demands; 0: the element's own */
+    int64_t low, high; /* SUITE_RANGE, SUITE_COUNT */
 } suite_tensor;
 
 /* Where a case is used. Cases without SUITE_CHECK may be gigabytes: nothing is allocated by the table. */

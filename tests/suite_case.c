@@ -245,19 +245,27 @@ void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
     const float_format *f = float_format_of(t->type);
     int64_t n = suite_elements(t);
     uint64_t state = key_of(t->field, key_of(c->name, 0xcbf29ce484222325u ^ seed * 0x9e3779b97f4a7c15u));
+    int64_t row = t->ndim ? t->shape[t->ndim - 1] : 1;
     for (int64_t k = 0; k < n; k++) {
         double v = draw(t->fill, f, k, &state);
+        if (t->fill == SUITE_RANGE)
+            v = (double)(t->low + (int64_t)(mix(&state) % (uint64_t)(t->high - t->low + 1)));
+        if (t->fill == SUITE_COUNT)
+            v = (double)(t->low + k);
+        if (t->fill == SUITE_TIES)
+            v = (double)(mix(&state) % 9) / 4 - 1;
+        if (t->fill == SUITE_MASKED && (k < row || mix(&state) % 3 == 0))
+            v = -INFINITY;
         if (t->fill == SUITE_BITS)
             v = type_bytes(t->type) == 8 ? v : t->type == SAKER_I8 ? (double)(int8_t)(int64_t)v : fmod(v, 256);
         value[k] = round_to(t->type, v);
     }
-    int64_t last = t->ndim ? t->shape[t->ndim - 1] : 1;
-    for (int64_t k = 0; t->fill == SUITE_EDGES && k < n; k += last) {
-        value[k] = round_to(t->type, sqrt((double)last));
-        value[k + last - 1] = round_to(t->type, -sqrt((double)last));
+    for (int64_t k = 0; t->fill == SUITE_EDGES && k < n; k += row) {
+        value[k] = round_to(t->type, sqrt((double)row));
+        value[k + row - 1] = round_to(t->type, -sqrt((double)row));
     }
     if (n && (t->fill == SUITE_ONE_NAN || t->fill == SUITE_ONE_INF))
-        value[n / last / 2 * last + last / 2] = t->fill == SUITE_ONE_NAN ? NAN : INFINITY;
+        value[n / row / 2 * row + row / 2] = t->fill == SUITE_ONE_NAN ? NAN : INFINITY;
     make_consistent(t, value);
 }
 

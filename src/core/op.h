@@ -64,7 +64,7 @@ typedef struct skr_row_builder {
         const skr_view *view;
         skr_rows *out;
         int64_t lead[SAKER_MAX_DIMS];
-    } tensor[12];
+    } tensor[16];
 } skr_row_builder;
 void skr_rows_start(skr_row_builder *b, const skr_view *x);
 /* x's shape, last dimension contiguous. Absent views leave out->data NULL. */
