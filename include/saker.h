@@ -309,6 +309,47 @@ typedef struct saker_rms_norm_backward_args {
 } saker_rms_norm_backward_args;
 SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_rms_norm_backward_args *args);
 
+/* sum_squares: out = sum of x * x over all elements, f32 (f64 inside), in a fixed order; added to what out holds with
+ * accumulate. The square of a global norm: one call for each gradient, all into one out, which adamw reads to clip. */
+typedef struct saker_sum_squares_args {
+    uint64_t struct_size;
+    const saker_tensor *x;   /* [..., N] float */
+    const saker_tensor *out; /* out: f32, one element */
+    int32_t accumulate;      /* 1: out += instead of = */
+    int32_t reserved;        /* 0 */
+} saker_sum_squares_args;
+SAKER_API saker_status saker_sum_squares(saker_context *ctx, const saker_sum_squares_args *args);
+
+/* adamw: one step of torch.optim.AdamW for one tensor, in place; all arithmetic in f32, each tensor rounded once:
+ *   g = grad * grad_scale * clip                         (negated with maximize)
+ *   param      = param * (1 - lr * weight_decay)
+ *   exp_avg    = beta1 * exp_avg + (1 - beta1) * g
+ *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+ *   param      = param - lr / (1 - beta1^step) * exp_avg / (sqrt(exp_avg_sq / (1 - beta2^step)) + eps)
+ * With max_exp_avg_sq (amsgrad) it is set to the larger of itself and exp_avg_sq, and stands under the root instead.
+ * grad_scale and grad_sum_squares are read when the kernel runs. With grad_sum_squares, what sum_squares collected over
+ * all gradients, clip = min(1, max_norm / (norm + 1e-6)), norm = |grad_scale| * sqrt(grad_sum_squares), as
+ * torch.nn.utils.clip_grad_norm_ does; without, clip = 1. The four (five) tensors may have a float type each. */
+typedef struct saker_adamw_args {
+    uint64_t struct_size;
+    const saker_tensor *param;            /* in and out: [..., N] float */
+    const saker_tensor *grad;             /* param's shape, float */
+    const saker_tensor *exp_avg;          /* in and out: param's shape, float */
+    const saker_tensor *exp_avg_sq;       /* in and out: param's shape, float */
+    const saker_tensor *max_exp_avg_sq;   /* ? in and out: param's shape, float */
+    const saker_tensor *grad_scale;       /* ? f32, one element */
+    const saker_tensor *grad_sum_squares; /* ? f32, one element; needs max_norm */
+    double lr;                            /* 0 or more */
+    double beta1, beta2;                  /* below 1; 0: 0.9 and 0.999 */
+    double eps;                           /* 0: 1e-8 */
+    double weight_decay;                  /* 0 or more */
+    double max_norm;                      /* above 0 with grad_sum_squares, else 0 */
+    int64_t step;                         /* counts from 1 */
+    int32_t maximize;                     /* 1: g is negated */
+    int32_t reserved;                     /* 0 */
+} saker_adamw_args;
+SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *args);
+
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
  * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only
@@ -351,7 +392,8 @@ typedef enum saker_field_kind {
     SAKER_FIELD_F32 = 3,   /* float; must be finite */
     SAKER_FIELD_BOOL = 4,  /* int32_t, 0 or 1 */
     SAKER_FIELD_ENUM = 5,  /* int32_t, 0 .. number of choices - 1 */
-    SAKER_FIELD_I64 = 6    /* int64_t; the operation says which values it takes */
+    SAKER_FIELD_I64 = 6,   /* int64_t; the operation says which values it takes */
+    SAKER_FIELD_F64 = 7    /* double; must be finite */
 } saker_field_kind;
 
 typedef struct saker_field {

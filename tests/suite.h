@@ -38,6 +38,9 @@ typedef enum suite_role {
     SUITE_INOUT /* read and written: accumulated into */
 } suite_role;
 
+/* What of a tensor's shape no other argument fixes: another one there is no error. */
+typedef enum suite_free { SUITE_FIXED, SUITE_ANY_WIDTH, SUITE_ANY_SHAPE } suite_free;
+
 enum { SUITE_MAX_TENSORS = 20, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
 
 typedef struct suite_tensor {
@@ -51,6 +54,7 @@ typedef struct suite_tensor {
     const char *alias; /* NULL, or the field whose memory this one shares exactly (that one comes first) */
     int align;         /* bytes that the op demands; 0: the element's own */
     int64_t low, high; /* SUITE_RANGE, SUITE_COUNT */
+    suite_free free_shape;
 } suite_tensor;
 
 /* Where a case is used. Cases without SUITE_CHECK may be gigabytes: nothing is allocated by the table. */

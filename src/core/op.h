@@ -112,7 +112,7 @@ typedef struct skr_step {
     bool overlap; /* CUDA: programmatic dependent launch; the kernel waits before it touches memory that others write */
 } skr_step;
 
-enum { SKR_MAX_STEPS = 4, SKR_WHY_BYTES = 1024 };
+enum { SKR_MAX_STEPS = 16, SKR_WHY_BYTES = 1024 };
 
 typedef struct skr_plan {
     const char *variant; /* static text: what distinguishes the kernel, e.g. "bf16 two-pass" */
@@ -173,6 +173,8 @@ extern const skr_op *const skr_ops[SKR_N_OPS];
 #define SKR_OPTION_BOOL(op, field, text) SKR_FIELD(op, field, .kind = SAKER_FIELD_BOOL, .doc = text)
 #define SKR_OPTION_I64(op, field, value, text)                                                                         \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_I64, .default_value = value, .doc = text)
+#define SKR_OPTION_F64(op, field, value, text)                                                                         \
+    SKR_FIELD(op, field, .kind = SAKER_FIELD_F64, .default_value = value, .doc = text)
 #define SKR_OPTION_ENUM(op, field, names, text)                                                                        \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_ENUM, .choices = names, .doc = text)
 
