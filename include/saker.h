@@ -349,6 +349,42 @@ typedef struct saker_adamw_args {
     int32_t reserved;                     /* 0 */
 } saker_adamw_args;
 SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *args);
+/* softmax: y = exp(s - max) / sum of exp(s - max) along one dimension, s = scale * x + mask; with log, y is its logarithm,
+ * (s - max) - ln(sum).
+ *
+ * The dimension is counted from the last one, which is the default. No dimension needs stride 1. mask is added in f32;
+ * its shape is x's after broadcasting (missing leading dimensions, and sizes of 1, are repeated). With causal, element
+ * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row sees
+ * everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity in s
+ * gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
+typedef struct saker_softmax_args {
+    uint64_t struct_size;
+    const saker_tensor *x;    /* float, at least one dimension */
+    const saker_tensor *mask; /* ? float, broadcastable to x's shape */
+    const saker_tensor *y;    /* out: x's shape, float */
+    int64_t dim_from_last;    /* 0: along the last dimension, 1: along the one before it, ... */
+    float scale;              /* 0: 1 */
+    int32_t causal;           /* 1: as said above; x has at least two dimensions */
+    int32_t log;              /* 1: log_softmax */
+} saker_softmax_args;
+SAKER_API saker_status saker_softmax(saker_context *ctx, const saker_softmax_args *args);
+
+/* softmax_backward: the gradient of softmax, from its result:
+ *   dx = scale * y * (dy - sum of dy * y)            with log: dx = scale * (dy - exp(y) * sum of dy)
+ *
+ * With causal, dx is 0 where forward saw nothing, and dy and y are not used there. What arrives at mask is dx / scale,
+ * summed over what was repeated. dx may be dy or y (the same memory, exactly). Options as in forward. */
+typedef struct saker_softmax_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dy; /* y's shape, float */
+    const saker_tensor *y;  /* float: what forward gave */
+    const saker_tensor *dx; /* out: y's shape, float */
+    int64_t dim_from_last;
+    float scale; /* 0: 1 */
+    int32_t causal;
+    int32_t log;
+} saker_softmax_backward_args;
+SAKER_API saker_status saker_softmax_backward(saker_context *ctx, const saker_softmax_backward_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
