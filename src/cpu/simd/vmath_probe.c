@@ -4,6 +4,11 @@
 
 typedef vf (*function)(vf x);
 
+SKR_FN vf exp_down(vf x)
+{
+    return v_exp_down(v_min(x, v_set1(0.0f)));
+}
+
 SKR_FN void sweep(function f, const float *x, float *y, int64_t n)
 {
     int64_t i = 0;
@@ -13,7 +18,7 @@ SKR_FN void sweep(function f, const float *x, float *y, int64_t n)
         v_store_n(SKR_F32, y, i, f(v_load_n(SKR_F32, x, i, (int)(n - i))), (int)(n - i));
 }
 
-/* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos. */
+/* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp_down of min(x, 0). */
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n);
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
 {
@@ -42,8 +47,11 @@ void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
     case 7:
         sweep(v_sin, x, y, n);
         break;
-    default:
+    case 8:
         sweep(v_cos, x, y, n);
+        break;
+    default:
+        sweep(exp_down, x, y, n);
         break;
     }
 }
