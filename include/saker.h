@@ -385,6 +385,100 @@ typedef struct saker_softmax_backward_args {
     int32_t log;
 } saker_softmax_backward_args;
 SAKER_API saker_status saker_softmax_backward(saker_context *ctx, const saker_softmax_backward_args *args);
+/* How the losses of rows become one number. */
+typedef enum saker_reduction {
+    SAKER_REDUCE_NONE = 0, /* one loss a row */
+    SAKER_REDUCE_MEAN = 1, /* divided by the weight of the rows that are not ignored; NaN when there is none */
+    SAKER_REDUCE_SUM = 2
+} saker_reduction;
+
+/* cross_entropy: the loss of rows of logits against one target class each; optionally the gradient in the same pass.
+ *
+ *   s = logits, or softcap * tanh(logits / softcap);  lse = log(sum over the V columns of exp(s));  e = label_smoothing
+ *   loss = (1 - e) * w[t] * (lse - s[t]) + e / V * sum_c w[c] * (lse - s[c]) + z_loss * lse^2,  w: class weight, or 1
+ *
+ * as PyTorch combines them; mean divides by the sum of w[t], and its z-loss part by the number of rows, ignored rows
+ * not counted. A row whose target is ignore_index is ignored: its loss is 0, its gradient is 0 whatever its logits
+ * hold, and its logits are read only where lse is wanted. ignore_index counts when has_ignore_index is 1, so that it
+ * can be 0; otherwise it is -100. A target outside [0, V) that is not ignore_index counts as ignored and is reported by
+ * saker_context_check (SAKER_BAD_INDEX).
+ *
+ * dlogits is the gradient of the (reduced) loss times grad: one read and one write of the logits in all. dlogits may
+ * be logits (the same memory, exactly). Any output may be left out, but not all.
+ *
+ * A row with a NaN or a +infinity gives NaN (with softcap: a NaN), one of -infinity only lse -infinity and NaN
+ * elsewhere; other rows are not touched, only what is summed over rows. Exponentials below 2^-126 count as 0.
+ *
+ * A shard of a vocabulary of `vocab` classes that holds columns vocab_start, vocab_start + 1, ... gives partial
+ * results: for each row max s, sum of exp(s - max), s[t] (0 when another shard holds it) and e / V * sum_c w[c] * s[c].
+ * cross_entropy_merge makes losses of them, cross_entropy_backward each shard's gradient. weight is that of the whole
+ * vocabulary. */
+typedef struct saker_cross_entropy_args {
+    uint64_t struct_size;
+    const saker_tensor *logits;  /* [..., V] float */
+    const saker_tensor *target;  /* i32 or i64, [M] or logits' leading shape */
+    const saker_tensor *weight;  /* ? [V] float: class weights */
+    const saker_tensor *grad;    /* ? f32: gradient of loss, [M] (reduction none) or one element; absent: 1 */
+    const saker_tensor *loss;    /* ? out: f32, [M] or logits' leading shape (reduction none), else one element */
+    const saker_tensor *lse;     /* ? out: f32, [M] or logits' leading shape */
+    const saker_tensor *dlogits; /* ? out: logits' shape, float */
+    const saker_tensor *partial; /* ? out: f32 [..., 4] for a shard; instead of the other outputs */
+    float label_smoothing;       /* 0 to 1 */
+    float z_loss;                /* 0 or more */
+    float softcap;               /* 0: none */
+    int32_t reduction;           /* saker_reduction */
+    int32_t has_ignore_index;    /* 1: ignore_index counts; 0: it is -100 */
+    int32_t reserved;            /* 0 */
+    int64_t ignore_index;
+    int64_t vocab_start; /* of a shard: class of its first column */
+    int64_t vocab;       /* of a shard: classes in all; 0: V */
+} saker_cross_entropy_args;
+SAKER_API saker_status saker_cross_entropy(saker_context *ctx, const saker_cross_entropy_args *args);
+
+/* cross_entropy_backward: the gradient of cross_entropy from the lse that it saved, with p = exp(s - lse):
+ *   dlogits = (grad * d(reduced loss)/ds + dlse * p) * ds/dlogits
+ *
+ * Options and weight as in forward. dlse is a gradient that arrives at lse; it reaches ignored rows too. A row whose
+ * gradients are all 0 gets zeros, whatever its logits hold. dlogits may be logits (the same memory, exactly). A shard
+ * takes the lse of the whole row. */
+typedef struct saker_cross_entropy_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *logits;  /* [..., V] float */
+    const saker_tensor *target;  /* i32 or i64, [M] or logits' leading shape */
+    const saker_tensor *lse;     /* f32, [M] or logits' leading shape */
+    const saker_tensor *weight;  /* ? [V] float */
+    const saker_tensor *grad;    /* ? f32: gradient of loss, [M] (reduction none) or one element; absent: 1 */
+    const saker_tensor *dlse;    /* ? f32: gradient of lse, [M] or logits' leading shape */
+    const saker_tensor *dlogits; /* out: logits' shape, float */
+    float label_smoothing;
+    float z_loss;
+    float softcap;
+    int32_t reduction;
+    int32_t has_ignore_index;
+    int32_t reserved; /* 0 */
+    int64_t ignore_index;
+    int64_t vocab_start;
+    int64_t vocab;
+} saker_cross_entropy_backward_args;
+SAKER_API saker_status saker_cross_entropy_backward(saker_context *ctx, const saker_cross_entropy_backward_args *args);
+
+/* cross_entropy_merge: losses from the partial results of all S shards of a vocabulary. Options as in forward; vocab,
+ * the number of classes in all, must be given. */
+typedef struct saker_cross_entropy_merge_args {
+    uint64_t struct_size;
+    const saker_tensor *partials; /* f32 [S, ..., 4]: the shards' partial results, in any order */
+    const saker_tensor *target;   /* i32 or i64, [...] or [M] */
+    const saker_tensor *weight;   /* ? [vocab] float */
+    const saker_tensor *loss;     /* ? out: f32, [...] or [M] (reduction none), else one element */
+    const saker_tensor *lse;      /* ? out: f32, [...] or [M] */
+    float label_smoothing;
+    float z_loss;
+    int32_t reduction;
+    int32_t has_ignore_index;
+    int64_t ignore_index;
+    int64_t vocab;
+} saker_cross_entropy_merge_args;
+SAKER_API saker_status saker_cross_entropy_merge(saker_context *ctx, const saker_cross_entropy_merge_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
