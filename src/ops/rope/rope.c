@@ -193,8 +193,9 @@ static saker_status check_positions(skr_call *call, const skr_view *v, const skr
     if (offsets->present) {
         if (offsets->ndim != 1 || offsets->shape[0] != sequences)
             return skr_fail(call, SAKER_INVALID_ARG,
-                            "offsets has shape %s, expected [%lld]: one for each sequence of %s",
-                            skr_shape_text(offsets, text), (long long)sequences, cu->present ? cu->name : q->name);
+                            "offsets has shape %s, expected [%lld]: one for each sequence of %s%s",
+                            skr_shape_text(offsets, text), (long long)sequences, q->name,
+                            layout == SAKER_THD ? " (cu_seqlens says how many; without it, one)" : "");
         job->offsets = (const int32_t *)offsets->data;
         job->offset_stride = offsets->stride[0];
     }

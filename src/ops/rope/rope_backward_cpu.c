@@ -49,13 +49,24 @@ SKR_FN void sums(int xt, const head *h, double *squares, double *dot)
     }
 }
 
+/* mean(g w h) where squares beyond f32 left rstd 0: h is 0, or NaN where x is infinite. */
+static float mean_of_nothing(int xt, const head *h)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < h->d; i++) {
+        float x;
+        widen(xt, h->x + i * skr_type_bytes(xt), 0.0f, &x, 1);
+        sum += h->g[i] * h->weight[i] * (x * 0.0f);
+    }
+    return sum;
+}
+
 SKR_FN void head_body(int xt, int yt, const head *h)
 {
     double squares, dot, one_over_d = 1.0 / (double)h->d;
     sums(xt, h, &squares, &dot);
     float rstd1 = rstd_of(squares, one_over_d, h->eps);
-    /* mean(g w h); squares beyond f32 leave rstd 0, and with it h, whatever the dot product became */
-    float mean1 = rstd1 > 0 || rstd1 != rstd1 ? (float)(dot * one_over_d * (double)rstd1) : 0.0f;
+    float mean1 = rstd1 == 0 ? mean_of_nothing(xt, h) : (float)(dot * one_over_d * (double)rstd1);
     vf rstd = v_set1(rstd1), mean = v_set1(mean1);
     for (int64_t i = 0; i < h->d; i += STEP) {
         int n = h->d - i < STEP ? (int)(h->d - i) : STEP;
