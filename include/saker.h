@@ -479,6 +479,114 @@ typedef struct saker_cross_entropy_merge_args {
     int64_t vocab;
 } saker_cross_entropy_merge_args;
 SAKER_API saker_status saker_cross_entropy_merge(saker_context *ctx, const saker_cross_entropy_merge_args *args);
+/* How a tensor with heads lies: batch B, sequence S, heads H, head size D. THD: the sequences of a batch one after the
+ * other, T tokens in all; cu_seqlens says where each begins. */
+typedef enum saker_layout {
+    SAKER_BSHD = 0, /* [B, S, H, D] */
+    SAKER_BHSD = 1, /* [B, H, S, D] */
+    SAKER_THD = 2   /* [T, H, D] */
+} saker_layout;
+
+/* How the frequencies of rope are stretched beyond the length that a model was trained with. f_i = base^(-2i/R). */
+typedef enum saker_rope_scaling {
+    SAKER_ROPE_NONE = 0,
+    SAKER_ROPE_LINEAR = 1, /* f_i / factor */
+    SAKER_ROPE_NTK = 2,    /* base * factor^(R / (R - 2)) instead of base */
+    SAKER_ROPE_YARN = 3,  /* f_i / factor where a turn is longer than the trained length, f_i where it is short, blended
+                             between columns c(beta_fast) and c(beta_slow), c(n) = R ln(original_length / (2 pi n)) / (2
+                             ln base), rounded outwards to whole columns unless no_truncate */
+    SAKER_ROPE_LLAMA3 = 4 /* f_i / factor for turns longer than original_length / low_freq_factor, f_i for turns shorter
+                             than original_length / high_freq_factor, blended between */
+} saker_rope_scaling;
+
+/* rope: rotates pairs of columns of each head of q and k by position * frequency: (a, b) becomes (a cos - b sin, b cos
+ * + a sin). Pair i is columns (i, i + R/2), or (2i, 2i + 1) with interleaved; columns from R on are copied.
+ *
+ * cos and sin are tables [positions, R/2], of one type; without them angle_i = position * f_i, from base and scaling,
+ * and cos and sin are multiplied by attention_factor. Angles are formed and reduced in f64: off by at most |angle|
+ * 2^-50, so that at position 1e6 cos and sin are as good as f32 is. The position of a token is its place in its
+ * sequence plus offsets[b], or positions[b, s]. With cu_seqlens (layout thd) sequence b is tokens cu_seqlens[b] to
+ * cu_seqlens[b + 1] - 1, its first at position 0; without it all T tokens are one sequence. With norm, each head is
+ * first normalised over all its D columns: x * rstd * (weight + weight_offset), rstd = 1 / sqrt(mean(x*x) + eps);
+ * q_weight and k_weight are [D], absent: 1.
+ *
+ * q and k have one type, q_out and k_out have one type. q_out may be q and k_out may be k (the same memory, exactly).
+ * A position outside of a given table counts as the nearest one inside. cu_seqlens that does not begin with 0, falls,
+ * or does not end with T is cut to [0, T]; tokens of no sequence give zeros. Both set SAKER_BAD_INDEX
+ * (saker_context_check). A NaN stays in its pair, with norm in its head. */
+typedef struct saker_rope_args {
+    uint64_t struct_size;
+    const saker_tensor *q;          /* [B, S, Hq, D], [B, Hq, S, D] or [T, Hq, D] float, as layout says */
+    const saker_tensor *k;          /* ? the same with any number of heads Hk, q's type */
+    const saker_tensor *cos;        /* ? [positions, R/2] float */
+    const saker_tensor *sin;        /* ? cos's shape and type; both or none */
+    const saker_tensor *offsets;    /* ? i32 [B] (thd: one for each sequence): added to the place in the sequence */
+    const saker_tensor *positions;  /* ? i32 or i64 [B, S] (thd: [T]); not with offsets or cu_seqlens */
+    const saker_tensor *cu_seqlens; /* ? i32 [sequences + 1], layout thd */
+    const saker_tensor *q_weight;   /* ? [D] float, with norm */
+    const saker_tensor *k_weight;   /* ? [D] float, with norm */
+    const saker_tensor *q_out;      /* out: q's shape, float */
+    const saker_tensor *k_out;      /* ? out: k's shape, q_out's type; with k */
+    int64_t rotary_dim;             /* R, even; 0: twice the columns of cos, or D */
+    int64_t original_length;        /* YaRN, Llama-3: the trained length; needed */
+    float base;                     /* 0: 10000 */
+    float factor;                   /* of the scaling; 0: 1 */
+    float attention_factor;         /* on cos and sin; 0: 1, with YaRN 0.1 ln(factor) + 1 (1 for a factor up to 1) */
+    float beta_fast, beta_slow;     /* YaRN; 0: 32 and 1 */
+    float low_freq_factor;          /* Llama-3; 0: 1 */
+    float high_freq_factor;         /* Llama-3; 0: 4 */
+    float eps;                      /* norm; 0: 1e-6 */
+    float weight_offset;            /* norm: added to the weights; 1 for Gemma */
+    int32_t layout;                 /* saker_layout */
+    int32_t interleaved;            /* 1: pairs are neighbours (GPT-J), 0: half a rotary dim apart (GPT-NeoX, Llama) */
+    int32_t scaling;                /* saker_rope_scaling */
+    int32_t no_truncate;            /* YaRN: ends of the blend are not rounded to whole columns (gpt-oss) */
+    int32_t norm;                   /* 1: RMSNorm of each head before the rotation */
+} saker_rope_args;
+SAKER_API saker_status saker_rope(saker_context *ctx, const saker_rope_args *args);
+
+/* rope_backward: the gradients of rope. Without norm dq is dq_out rotated back (by minus the angle, times
+ * attention_factor). With norm it then goes through the norm: g = rotated back, h = q * rstd,
+ *   dq = rstd * (g * w - h * mean(g * w * h)),  dq_weight = sum over tokens and heads of g * h,  w = q_weight +
+ * weight_offset (rstd is computed again; sums in a fixed order).
+ * With norm, q and k are what forward was given. Any output may be left out, but not all. dq may be dq_out and dk may
+ * be dk_out (the same memory, exactly). dq_out and dk_out have one type, so have q and k, and dq and dk. Tokens of no
+ * sequence give zeros. */
+typedef struct saker_rope_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dq_out;     /* forward's q_out's shape, float */
+    const saker_tensor *dk_out;     /* ? forward's k_out's shape */
+    const saker_tensor *q;          /* ? forward's q; with norm */
+    const saker_tensor *k;          /* ? forward's k; with norm */
+    const saker_tensor *cos;        /* ? as in forward, like all up to the weights */
+    const saker_tensor *sin;        /* ? */
+    const saker_tensor *offsets;    /* ? */
+    const saker_tensor *positions;  /* ? */
+    const saker_tensor *cu_seqlens; /* ? */
+    const saker_tensor *q_weight;   /* ? */
+    const saker_tensor *k_weight;   /* ? */
+    const saker_tensor *dq;         /* ? out: dq_out's shape, float */
+    const saker_tensor *dk;         /* ? out: dk_out's shape, dq's type */
+    const saker_tensor *dq_weight;  /* ? out: [D] float; with norm */
+    const saker_tensor *dk_weight;  /* ? out: [D] float; with norm */
+    int64_t rotary_dim;             /* the options: as in forward */
+    int64_t original_length;
+    float base;
+    float factor;
+    float attention_factor;
+    float beta_fast, beta_slow;
+    float low_freq_factor;
+    float high_freq_factor;
+    float eps;
+    float weight_offset;
+    int32_t layout;
+    int32_t interleaved;
+    int32_t scaling;
+    int32_t no_truncate;
+    int32_t norm;
+    int32_t accumulate; /* 1: dq_weight and dk_weight += instead of = */
+} saker_rope_backward_args;
+SAKER_API saker_status saker_rope_backward(saker_context *ctx, const saker_rope_backward_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so

@@ -29,7 +29,8 @@ typedef enum suite_fill {
     SUITE_RANGE,       /* whole numbers from low to high */
     SUITE_COUNT,       /* low, low + 1, low + 2, ... */
     SUITE_TIES,        /* multiples of 1/4 in [-1, 1]: many are equal */
-    SUITE_MASKED       /* normal; a third is -infinity, and so is the whole first row */
+    SUITE_MASKED,      /* normal; a third is -infinity, and so is the whole first row */
+    SUITE_CUTS         /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
 } suite_fill;
 
 typedef enum suite_role {
@@ -53,7 +54,7 @@ typedef struct suite_tensor {
     suite_fill fill;
     const char *alias; /* NULL, or the field whose memory this one shares exactly (that one comes first) */
     int align;         /* bytes that the op demands; 0: the element's own */
-    int64_t low, high; /* SUITE_RANGE, SUITE_COUNT */
+    int64_t low, high; /* SUITE_RANGE, SUITE_COUNT, SUITE_CUTS */
     suite_free free_shape;
 } suite_tensor;
 

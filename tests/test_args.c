@@ -165,7 +165,11 @@ static const struct {
                      {"softmax_backward", "dy", "dx"},
                      {"softmax_backward", "y", "dx"},
                      {"cross_entropy", "logits", "dlogits"},
-                     {"cross_entropy_backward", "logits", "dlogits"}};
+                     {"cross_entropy_backward", "logits", "dlogits"},
+                     {"rope", "q", "q_out"},
+                     {"rope", "k", "k_out"},
+                     {"rope_backward", "dq_out", "dq"},
+                     {"rope_backward", "dk_out", "dk"}};
 
 static bool pair_allowed(const char *op, const char *a, const char *b)
 {

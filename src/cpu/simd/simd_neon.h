@@ -241,6 +241,11 @@ SKR_FN vf v_fresh_zero(void)
     return zero;
 }
 
+SKR_FN vf2 v2_swap_pairs(vf2 a)
+{
+    return (vf2){vrev64q_f32(a.lo), vrev64q_f32(a.hi)};
+}
+
 /* ---------------------------------------------------------------- memory */
 
 SKR_FN vf v_load(int type, const void *p, int64_t i)

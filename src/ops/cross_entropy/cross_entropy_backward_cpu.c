@@ -9,7 +9,7 @@ typedef skr_cross_entropy_job job_t;
 SKR_FN vf2 p_of(vf2 x, vf lse, vf most, vf a)
 {
     vf2 d = v2_minus(x, lse);
-    d = v2_exp_down((vf2){v_min(d.lo, most), v_min(d.hi, most)});
+    d = v2_exp_below((vf2){v_min(d.lo, most), v_min(d.hi, most)});
     return v2_scale(d, a);
 }
 

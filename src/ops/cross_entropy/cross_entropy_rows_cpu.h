@@ -13,7 +13,7 @@ SKR_FN vf2 v2_minus(vf2 a, vf b)
     return (vf2){v_sub(a.lo, b), v_sub(a.hi, b)};
 }
 
-SKR_FN vf2 v2_exp_down(vf2 a)
+SKR_FN vf2 v2_exp_below(vf2 a)
 {
     return (vf2){v_exp_below(a.lo), v_exp_below(a.hi)};
 }

@@ -11,10 +11,4 @@ static inline int64_t head_of(int64_t heads, int64_t row)
     return heads == 1 ? 0 : row % heads;
 }
 
-/* 1 / sqrt(mean + eps), formed in double. */
-static inline float rstd_of(double sum, double one_over_n, float eps)
-{
-    return (float)(1.0 / skr_sqrt(sum * one_over_n + (double)eps));
-}
-
 #endif

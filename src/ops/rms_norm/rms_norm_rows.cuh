@@ -13,12 +13,6 @@
 #include "../../cuda/rows.cuh"
 #include "rms_norm.h"
 
-/* 1 / sqrt(mean + eps), every step rounded as IEEE says. */
-SKR_DEVICE float rstd_of(float sum, int64_t n, float eps)
-{
-    return __frsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)n), eps));
-}
-
 /* ---------------------------------------------------------------- plain: x and y of type T, weight, offset, rstd */
 
 template <int T, class Owner, int VPT, int RPG, int G> struct rms_norm_plain {
