@@ -349,14 +349,15 @@ typedef struct saker_adamw_args {
     int32_t reserved;                     /* 0 */
 } saker_adamw_args;
 SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *args);
-/* softmax: y = exp(s - max) / sum of exp(s - max) along one dimension, s = scale * x + mask; with log, y is its logarithm,
- * (s - max) - ln(sum).
+
+/* softmax: y = exp(s - max) / sum of exp(s - max) along one dimension, s = scale * x + mask; with log, y is its
+ * logarithm, (s - max) - ln(sum).
  *
  * The dimension is counted from the last one, which is the default. No dimension needs stride 1. mask is added in f32;
  * its shape is x's after broadcasting (missing leading dimensions, and sizes of 1, are repeated). With causal, element
- * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row sees
- * everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity in s
- * gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
+ * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row
+ * sees everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity
+ * in s gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
 typedef struct saker_softmax_args {
     uint64_t struct_size;
     const saker_tensor *x;    /* float, at least one dimension */

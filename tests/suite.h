@@ -77,7 +77,7 @@ typedef struct suite_case {
     const char *cpu_kernel, *cuda_kernel; /* text that saker_context_kernel() must contain, or NULL */
     double bytes, flops;                  /* the least the operation must move and compute */
     int reads, writes;                    /* streams, for a probe of the same shape; bytes are split evenly */
-    int check;                            /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
+    int check; /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
 } suite_case;
 
 enum { SUITE_ANY_CHECK = -1 };

@@ -230,8 +230,9 @@ saker_status skr_broadcast(skr_call *call, const skr_view *v, const skr_view *re
         fits = v->shape[i] == ref->shape[missing + i] || v->shape[i] == 1;
     if (!fits) {
         char found[192], expected[192];
-        return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected one that can be repeated to %s (that of %s)",
-                        v->name, skr_shape_text(v, found), skr_shape_text(ref, expected), ref->name);
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "%s has shape %s, expected one that can be repeated to %s (that of %s)", v->name,
+                        skr_shape_text(v, found), skr_shape_text(ref, expected), ref->name);
     }
     out->ndim = ref->ndim;
     out->count = ref->count;
