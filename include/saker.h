@@ -309,6 +309,57 @@ typedef struct saker_rms_norm_backward_args {
 } saker_rms_norm_backward_args;
 SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_rms_norm_backward_args *args);
 
+/* layer_norm: y = (s - mean) * rstd * (weight + weight_offset) + bias, with mean = mean(s),
+ * rstd = 1 / sqrt(mean((s - mean)^2) + eps), s = x + residual.
+ *
+ * Everything that rms_norm says of its arguments holds here. mean and rstd are f32, each of x's shape without the last
+ * dimension, or [M]; either may be left out. The variance is that of the centred values, and the mean is kept to more
+ * than f32 while the row is computed: a row far from zero (1000 +- 1) is as accurate as one around it. The squares of
+ * the values must stay in f32's range (|s| up to 1e18): larger rows may give NaN or zeros. A row with a NaN or an
+ * infinity gives NaN. */
+typedef struct saker_layer_norm_args {
+    uint64_t struct_size;
+    const saker_tensor *x;            /* [..., N] float */
+    const saker_tensor *weight;       /* ? [N] or [H, N] float */
+    const saker_tensor *bias;         /* ? [N] or [H, N] float */
+    const saker_tensor *residual;     /* ? x's shape, float */
+    const saker_tensor *y;            /* ? out: x's shape, float. y or y_quant must be there */
+    const saker_tensor *residual_out; /* ? out: x's shape, float */
+    const saker_tensor *mean;         /* ? out: f32 [M] or x's leading shape */
+    const saker_tensor *rstd;         /* ? out: f32 [M] or x's leading shape */
+    const saker_tensor *y_quant;      /* ? out: x's shape, i8, e4m3 or e5m2; needs quant and y_scale */
+    const saker_tensor *y_scale;      /* ? f32; read or written as quant says */
+    float eps;                        /* 0: 1e-5 */
+    float weight_offset;              /* added to the weight */
+    int32_t round_before_weight;      /* 1: (s - mean) * rstd is rounded to x's type before the weight */
+    int32_t quant;                    /* saker_quant */
+} saker_layer_norm_args;
+SAKER_API saker_status saker_layer_norm(saker_context *ctx, const saker_layer_norm_args *args);
+
+/* layer_norm_backward: the gradients of layer_norm, with h = (x - mean) * rstd, g = dy * (weight + weight_offset):
+ *   dx = rstd * (g - mean(g) - h * mean(g * h)) + dresidual_out        (it is the gradient of x and of residual alike)
+ *   dweight = sum over rows of dy * h,  dbias = sum over rows of dy
+ *
+ * As rms_norm_backward. mean and rstd are what forward saved, both or neither: without them both are recomputed from x,
+ * with eps and rounded to f32 as forward saves them. */
+typedef struct saker_layer_norm_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dy;            /* [..., N] float */
+    const saker_tensor *x;             /* dy's shape, float */
+    const saker_tensor *weight;        /* ? [N] or [H, N] float */
+    const saker_tensor *mean;          /* ? f32 [M] or x's leading shape */
+    const saker_tensor *rstd;          /* ? f32 [M] or x's leading shape */
+    const saker_tensor *dresidual_out; /* ? dy's shape, float: the gradient that arrives at residual_out */
+    const saker_tensor *dx;            /* ? out: dy's shape, float */
+    const saker_tensor *dweight;       /* ? out: [N] or [H, N] (weight's shape where there is a weight), float */
+    const saker_tensor *dbias;         /* ? out: [N] or [H, N], float */
+    float eps;                         /* 0: 1e-5; used only without mean and rstd */
+    float weight_offset;
+    int32_t round_before_weight;
+    int32_t accumulate; /* 1: dweight and dbias += instead of = */
+} saker_layer_norm_backward_args;
+SAKER_API saker_status saker_layer_norm_backward(saker_context *ctx, const saker_layer_norm_backward_args *args);
+
 /* sum_squares: out = sum of x * x over all elements, f32 (f64 inside), in a fixed order; added to what out holds with
  * accumulate. The square of a global norm: one call for each gradient, all into one out, which adamw reads to clip. */
 typedef struct saker_sum_squares_args {

@@ -4,6 +4,7 @@
     y, s = saker.torch.rms_norm(x, weight, residual=r)         # s = x + r, y = norm(s)
     q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
     norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
+    y = saker.torch.layer_norm(x, weight, bias)                # and layer_norm_quant, LayerNorm
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -12,6 +13,7 @@ import torch as _torch
 if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {_torch.__version__}")
 
+from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
 
-__all__ = ["RMSNorm", "rms_norm", "rms_norm_quant"]
+__all__ = ["LayerNorm", "RMSNorm", "layer_norm", "layer_norm_quant", "rms_norm", "rms_norm_quant"]

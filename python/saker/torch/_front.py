@@ -34,6 +34,22 @@ def no_second_order(name):
     return gradient
 
 
+def shared_type(x_type, residual_type, needs_x, needs_residual):
+    """The type of the one dx that serves x and residual: one that holds what is wanted."""
+    if not needs_residual or residual_type == x_type:
+        return x_type
+    return torch.promote_types(x_type, residual_type) if needs_x else residual_type
+
+
+def shared_dx(dx, x_type, residual_type, needs_x, needs_residual):
+    """(dx, dresidual) out of that one, each in its tensor's type, None where it is not wanted."""
+
+    def typed(dtype):
+        return dx if dx is None or dx.dtype == dtype else dx.to(dtype)
+
+    return typed(x_type) if needs_x else None, typed(residual_type) if needs_residual else None
+
+
 def register(name, schema, run, fake, gradient=None, setup=None):
     """Defines torch.ops.saker.<name>. gradient(ctx, *grads) and setup(ctx, inputs, output) as register_autograd takes
     them."""

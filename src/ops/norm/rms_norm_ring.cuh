@@ -19,7 +19,7 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         uint64_t full[S], empty[S];
     };
 
-    const skr_rms_norm_job &job;
+    const skr_norm_job &job;
     int vectors, chunks; /* of the row; of this block */
     int first, stride;   /* vector where this block's first chunk starts; from there to the next */
     int row, step, turns;
@@ -36,7 +36,7 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         }
     };
 
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) shared memory;
         extern __shared__ __align__(128) unsigned char dynamic[];
@@ -60,7 +60,7 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         }
     }
 
-    __device__ __forceinline__ rms_norm_ring(const skr_rms_norm_job &j, const Owner &owner, shared &memory,
+    __device__ __forceinline__ rms_norm_ring(const skr_norm_job &j, const Owner &owner, shared &memory,
                                              uint32_t dynamic)
         : job(j)
     {

@@ -4,9 +4,9 @@
 #define SKR_RMS_NORM_PARTS_CUH
 
 #include "../../cuda/parts.cuh"
-#include "rms_norm.h"
+#include "norm.h"
 
-template <int C> SKR_DEVICE void rms_norm_add_parts(const skr_rms_norm_backward_job &job)
+template <int C> SKR_DEVICE void rms_norm_add_parts(const skr_norm_backward_job &job)
 {
     wait_for_previous();
     let_next_start();

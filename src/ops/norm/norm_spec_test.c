@@ -1,10 +1,10 @@
-/* rms_norm_spec_test.c - makes cases of rms_norm and rms_norm_backward from their short descriptions; the text is the
- * name. SPDX-License-Identifier: Apache-2.0 */
+/* norm_spec_test.c - makes cases of rms_norm, layer_norm and their gradients from their short descriptions; the text is
+ * the name. SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rms_norm_test.h"
+#include "norm_test.h"
 
 static const char *const layout_names[] = {"", " padded", " permuted", " gapped", " expanded"};
 
@@ -25,7 +25,7 @@ struct list {
     suite_case *c;
     int n, room;
 };
-static struct list forward_list, backward_list;
+static struct list forward_list[N_KINDS], backward_list[N_KINDS];
 
 static bool same_tensors(const suite_case *a, const suite_case *b)
 {
@@ -214,16 +214,21 @@ static double row_bytes(const suite_case *c)
 
 /* ---------------------------------------------------------------- one case */
 
-void rms_norm_add(const struct spec *s)
+void norm_add(int kind, const struct spec *s)
 {
     suite_case c = {.use = s->use ? s->use : SUITE_CHECK};
     int bench = c.use & (SUITE_BENCH | SUITE_CACHE | SUITE_BENCH_CUDA);
-    saker_rms_norm_args a = {.struct_size = sizeof a,
-                             .eps = s->eps,
-                             .weight_offset = s->offset,
-                             .round_before_weight = !!(s->has & RBW),
-                             .quant = s->quant};
-    memcpy(c.args, &a, sizeof a);
+    saker_rms_norm_args rms = {.struct_size = sizeof rms,
+                               .eps = s->eps,
+                               .weight_offset = s->offset,
+                               .round_before_weight = !!(s->has & RBW),
+                               .quant = s->quant};
+    saker_layer_norm_args layer = {.struct_size = sizeof layer,
+                                   .eps = s->eps,
+                                   .weight_offset = s->offset,
+                                   .round_before_weight = !!(s->has & RBW),
+                                   .quant = s->quant};
+    memcpy(c.args, kind == LAYER ? (void *)&layer : (void *)&rms, kind == LAYER ? sizeof layer : sizeof rms);
     start_name(&c, s);
 
     add_rows(&c, s, "x", SUITE_IN, s->x);
@@ -258,6 +263,8 @@ void rms_norm_add(const struct spec *s)
         }
     }
     if (s->has & RSTD) {
+        if (kind == LAYER)
+            add_stat(&c, s, "mean", SUITE_OUT, 0);
         add_stat(&c, s, "rstd", SUITE_OUT, 0);
         text(&c, " rstd", NULL);
     }
@@ -275,24 +282,30 @@ void rms_norm_add(const struct spec *s)
     }
     end_name(&c, s);
     c.bytes = row_bytes(&c);
-    c.flops = 4 * (double)suite_elements(&c.tensor[0]); /* square, add, two products */
+    /* square, add, two products; with a mean its sum, twice a difference */
+    c.flops = (kind == LAYER ? 7 : 4) * (double)suite_elements(&c.tensor[0]);
     c.reads = 1 + !!(s->has & R);
     c.writes = !!(s->has & Y) + !!(s->has & RO) + !!s->quant;
     c.cpu_kernel = s->quant ? "quantised" : s->has & (R | RO) ? "residual" : "rows";
-    add(&forward_list, &c);
+    add(&forward_list[kind], &c);
 }
 
-void rms_norm_backward_add(const struct spec *s)
+void norm_backward_add(int kind, const struct spec *s)
 {
     suite_case c = {.use = s->use ? s->use : SUITE_CHECK};
     int bench = c.use & (SUITE_BENCH | SUITE_CACHE | SUITE_BENCH_CUDA);
-    saker_rms_norm_backward_args a = {.struct_size = sizeof a,
-                                      .eps = s->eps,
-                                      .weight_offset = s->offset,
-                                      .round_before_weight = !!(s->has & RBW),
-                                      .accumulate = !!(s->has & ACC)};
+    saker_rms_norm_backward_args rms = {.struct_size = sizeof rms,
+                                        .eps = s->eps,
+                                        .weight_offset = s->offset,
+                                        .round_before_weight = !!(s->has & RBW),
+                                        .accumulate = !!(s->has & ACC)};
+    saker_layer_norm_backward_args layer = {.struct_size = sizeof layer,
+                                            .eps = s->eps,
+                                            .weight_offset = s->offset,
+                                            .round_before_weight = !!(s->has & RBW),
+                                            .accumulate = !!(s->has & ACC)};
+    memcpy(c.args, kind == LAYER ? (void *)&layer : (void *)&rms, kind == LAYER ? sizeof layer : sizeof rms);
     suite_role sum = s->has & ACC ? SUITE_INOUT : SUITE_OUT;
-    memcpy(c.args, &a, sizeof a);
     start_name(&c, s);
 
     /* dy, and the gradient that arrives at residual_out, are ordinary numbers; x has the fill. */
@@ -308,6 +321,8 @@ void rms_norm_backward_add(const struct spec *s)
         bench ? (void)0 : type_word(&c, s, " w", s->w);
     }
     if (s->has & RSTD) {
+        if (kind == LAYER)
+            add_stat(&c, s, "mean", SUITE_IN, 0);
         add_stat(&c, s, "rstd", SUITE_IN, 0);
         bench ? (void)0 : text(&c, " rstd", NULL);
     }
@@ -336,11 +351,12 @@ void rms_norm_backward_add(const struct spec *s)
     }
     end_name(&c, s);
     c.bytes = row_bytes(&c);
-    c.flops = 11 * (double)suite_elements(&c.tensor[0]); /* h, g, their product and sum, dx in 4, dweight in 2 */
+    /* h, g, their product and sum, dx in 4, dweight in 2; with a mean the sum of g, two differences and dbias */
+    c.flops = (kind == LAYER ? 15 : 11) * (double)suite_elements(&c.tensor[0]);
     c.reads = 2 + !!(s->has & R);
     c.writes = !!(s->has & Y);
     c.cpu_kernel = s->has & (DW | DB) ? "rows sums" : "rows";
-    add(&backward_list, &c);
+    add(&backward_list[kind], &c);
 }
 
 static bool case_of(const struct list *l, int i, suite_case *out)
@@ -351,12 +367,12 @@ static bool case_of(const struct list *l, int i, suite_case *out)
     return true;
 }
 
-bool rms_norm_added(int i, suite_case *out)
+bool norm_added(int kind, int i, suite_case *out)
 {
-    return case_of(&forward_list, i, out);
+    return case_of(&forward_list[kind], i, out);
 }
 
-bool rms_norm_backward_added(int i, suite_case *out)
+bool norm_backward_added(int kind, int i, suite_case *out)
 {
-    return case_of(&backward_list, i, out);
+    return case_of(&backward_list[kind], i, out);
 }

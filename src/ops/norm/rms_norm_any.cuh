@@ -113,13 +113,13 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
     using Owner = block_owner<TPR, THREADS>;
     static constexpr int WARPS = TPR / 32;
 
-    const skr_rms_norm_job &job;
+    const skr_norm_job &job;
     Owner owner;
     int warp;
     const char *x, *residual, *weight, *bias;
     char *y, *residual_out, *y_quant;
 
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         wait_for_previous();
@@ -130,7 +130,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
             k.row(first + threadIdx.x / TPR);
     }
 
-    __device__ __forceinline__ rms_norm_any(const skr_rms_norm_job &j, typename Owner::shared &m) : job(j), owner(m)
+    __device__ __forceinline__ rms_norm_any(const skr_norm_job &j, typename Owner::shared &m) : job(j), owner(m)
     {
         warp = threadIdx.x % TPR / 32;
     }
@@ -254,7 +254,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
     using Owner = block_owner<TPR, THREADS>;
     static constexpr int WARPS = TPR / 32;
 
-    SKR_DEVICE void run(const skr_rms_norm_backward_job &job)
+    SKR_DEVICE void run(const skr_norm_backward_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         wait_for_previous();

@@ -5,7 +5,7 @@
  * order. The number of parts is a function of types, width, heads and rows, never of the GPU: the same bits everywhere.
  */
 #include "../../cuda/rows_plan.h"
-#include "rms_norm.h"
+#include "norm.h"
 
 SKR_FATBIN(rms_norm_backward_sm80)
 SKR_FATBIN(rms_norm_backward_lean_sm80)
@@ -76,7 +76,7 @@ static skr_cuda_kernel add_kernel[2] = {SKR_KERNEL(rms_norm_backward_sm80, "skr_
  * anything, enough to fill a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES. */
 enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20 };
 
-static bool aligned(const skr_rms_norm_backward_job *job, int vec)
+static bool aligned(const skr_norm_backward_job *job, int vec)
 {
     const skr_row_space *s = &job->rows;
     return job->n % vec == 0 && skr_rows_aligned(s, &job->dy, vec) && skr_rows_aligned(s, &job->x, vec) &&
@@ -84,7 +84,7 @@ static bool aligned(const skr_rms_norm_backward_job *job, int vec)
            skr_param_aligned(job->heads, &job->weight, vec);
 }
 
-static bool is_lean(const skr_rms_norm_backward_job *job)
+static bool is_lean(const skr_norm_backward_job *job)
 {
     const skr_rows *dx = &job->dx;
     int64_t stride = job->x.stride[0];
@@ -93,7 +93,7 @@ static bool is_lean(const skr_rms_norm_backward_job *job)
            (!dx->data || (dx->type == job->x.type && dx->stride[0] == stride));
 }
 
-static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_rows_shape *s, int vec)
+static int64_t shared_bytes(const skr_norm_backward_job *job, const skr_rows_shape *s, int vec)
 {
     int64_t dres = job->dres.data ? vec * skr_type_bytes(job->dres.type) : 0;
     int64_t weight = s->rows ? 4 * s->vpt * vec : 0;
@@ -103,7 +103,7 @@ static int64_t shared_bytes(const skr_rms_norm_backward_job *job, const skr_rows
 
 /* Parts: `most` of them, as many for every head, none with fewer than MIN_ROWS turns of `groups` rows unless there is
  * only one. */
-static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t groups)
+static void set_parts(skr_norm_backward_job *job, int64_t most, int64_t groups)
 {
     int64_t rows = job->rows.m / job->heads, parts = most / job->heads, useful = rows / (MIN_ROWS * groups);
     parts = parts < useful ? parts : useful;
@@ -112,8 +112,8 @@ static void set_parts(skr_rms_norm_backward_job *job, int64_t most, int64_t grou
     job->rows_per_part = skr_ceil_div(rows, parts);
 }
 
-static bool plan_block(skr_rms_norm_backward_job *job, const skr_rows_shape *shapes, skr_cuda_kernel *kernels,
-                       int count, int vec, skr_plan *plan)
+static bool plan_block(skr_norm_backward_job *job, const skr_rows_shape *shapes, skr_cuda_kernel *kernels, int count,
+                       int vec, skr_plan *plan)
 {
     for (int i = 0; i < count; i++) {
         const skr_rows_shape *s = &shapes[i];
@@ -133,7 +133,7 @@ static bool plan_block(skr_rms_norm_backward_job *job, const skr_rows_shape *sha
     return false;
 }
 
-static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *target, const skr_rows_shape *shapes,
+static bool plan_cluster(skr_norm_backward_job *job, const skr_target *target, const skr_rows_shape *shapes,
                          skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
 {
     if (target->sm != 90) {
@@ -161,7 +161,7 @@ static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *targe
     return false;
 }
 
-static void plan_any(skr_rms_norm_backward_job *job, skr_plan *plan)
+static void plan_any(skr_norm_backward_job *job, skr_plan *plan)
 {
     int block = job->n > 2048, four = aligned(job, 4);
     int64_t most = ANY_BYTES / 4 / job->n;
@@ -175,7 +175,7 @@ static void plan_any(skr_rms_norm_backward_job *job, skr_plan *plan)
 }
 
 /* Without rows the sums are empty: no parts, and the second kernel writes zeros. */
-static void plan_sums(const skr_rms_norm_backward_job *job, skr_plan *plan)
+static void plan_sums(const skr_norm_backward_job *job, skr_plan *plan)
 {
     int64_t width = job->heads * job->n, parts = job->n_parts / job->heads, warps = skr_ceil_div(parts, 4);
     int four = job->n % 4 == 0 && width >= 16384;
@@ -188,10 +188,10 @@ static void plan_sums(const skr_rms_norm_backward_job *job, skr_plan *plan)
     step->overlap = true;
 }
 
-saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target,
+saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
                                              skr_plan *plan);
 
-saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backward_job *job, const skr_target *target,
+saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
                                              skr_plan *plan)
 {
     int vec = 16 / skr_type_bytes(job->x.type);

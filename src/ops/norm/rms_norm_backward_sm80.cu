@@ -9,7 +9,7 @@
 #define TYPE_bf16 SKR_BF16
 #define KERNEL(name, threads, blocks, ...)                                                                             \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
-        name(const __grid_constant__ skr_rms_norm_backward_job job)                                                    \
+        name(const __grid_constant__ skr_norm_backward_job job)                                                        \
     {                                                                                                                  \
         __VA_ARGS__;                                                                                                   \
     }

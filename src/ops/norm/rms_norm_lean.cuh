@@ -14,12 +14,12 @@
 template <int T, class Owner, int VPT> struct lean_rows {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
 
-    const skr_rms_norm_job &job;
+    const skr_norm_job &job;
     row_slice<Owner> slice;
     int lane, leader; /* leader: writes the row's statistics */
     int first, step;  /* first row of this group, rows between its turns */
 
-    __device__ __forceinline__ lean_rows(const skr_rms_norm_job &j, const Owner &owner) : job(j)
+    __device__ __forceinline__ lean_rows(const skr_norm_job &j, const Owner &owner) : job(j)
     {
         slice = row_slice<Owner>::template of<V>(owner, j.n);
         lane = threadIdx.x % L;
@@ -110,7 +110,7 @@ template <int T, class Owner, int VPT> struct rms_norm_residual : lean_rows<T, O
     using Base::job, Base::slice, Base::L, Base::V;
     static constexpr int G = VPT < 4 ? VPT : 4;
 
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         Owner owner(memory);
@@ -182,7 +182,7 @@ template <int T, class Owner, int VPT, int STAGES, bool HOLD> struct rms_norm_qu
     uint32_t slots;
     float held[HOLD ? VPT : 1][V];
 
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         extern __shared__ __align__(16) unsigned char dynamic[];

@@ -27,7 +27,7 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
     static constexpr int RSTD_AT = STAGES * 2 * VPT * THREADS * 16, WEIGHT_AT = RSTD_AT + STAGES * THREADS * 4,
                          DBIAS_AT = WEIGHT_AT + (W_SHARED ? VPT * V * 4 * THREADS : 0);
 
-    const skr_rms_norm_backward_job &job;
+    const skr_norm_backward_job &job;
     row_slice<Owner> slice;
     int first_column;
     int head, rows, first,
@@ -37,7 +37,7 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
     float w[W_SHARED ? 1 : VPT][V];
     float dw[VPT][V];
 
-    SKR_DEVICE void run(const skr_rms_norm_backward_job &job)
+    SKR_DEVICE void run(const skr_norm_backward_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         extern __shared__ __align__(16) unsigned char dynamic[];
@@ -58,8 +58,7 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
         }
     }
 
-    __device__ __forceinline__ rms_norm_backward(const skr_rms_norm_backward_job &j, const Owner &owner,
-                                                 uint32_t dynamic)
+    __device__ __forceinline__ rms_norm_backward(const skr_norm_backward_job &j, const Owner &owner, uint32_t dynamic)
         : job(j)
     {
         slice = row_slice<Owner>::template of<V>(owner, j.n);

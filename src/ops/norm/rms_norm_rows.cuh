@@ -11,14 +11,14 @@
 #define SKR_RMS_NORM_ROWS_CUH
 
 #include "../../cuda/rows.cuh"
-#include "rms_norm.h"
+#include "norm.h"
 
 /* ---------------------------------------------------------------- plain: x and y of type T, weight, offset, rstd */
 
 template <int T, class Owner, int VPT, int RPG, int G> struct rms_norm_plain {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
 
-    const skr_rms_norm_job &job;
+    const skr_norm_job &job;
     int lane, first;  /* of this thread: its place, the first of its rows */
     int start, valid; /* its vectors: start, start + L, ... */
     uint4 raw[RPG][VPT];
@@ -26,7 +26,7 @@ template <int T, class Owner, int VPT, int RPG, int G> struct rms_norm_plain {
     const char *weight;
     uint4 w[G];
 
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         Owner owner(memory);
@@ -37,7 +37,7 @@ template <int T, class Owner, int VPT, int RPG, int G> struct rms_norm_plain {
         k.rows(owner);
     }
 
-    __device__ __forceinline__ rms_norm_plain(const skr_rms_norm_job &j, const Owner &owner) : job(j)
+    __device__ __forceinline__ rms_norm_plain(const skr_norm_job &j, const Owner &owner) : job(j)
     {
         lane = threadIdx.x % L, first = (owner.index() * Owner::groups + threadIdx.x / L) * RPG;
         row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, j.n);

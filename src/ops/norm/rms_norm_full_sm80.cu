@@ -7,7 +7,7 @@
 #define TYPE_bf16 SKR_BF16
 #define SKR_FULL(type, lanes, threads, vpt, stages, blocks, walk)                                                      \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
-        skr_rms_norm_full_##type##_##lanes##x##vpt(const __grid_constant__ skr_rms_norm_job job)                       \
+        skr_rms_norm_full_##type##_##lanes##x##vpt(const __grid_constant__ skr_norm_job job)                           \
     {                                                                                                                  \
         rms_norm_full<TYPE_##type, block_owner<lanes, threads>, vpt, stages>::run(job);                                \
     }

@@ -8,7 +8,7 @@
 #define TYPE_bf16 SKR_BF16
 #define SKR_BACKWARD_CLUSTER(type, threads, vpt, stages, least, most, parts)                                           \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                                           \
-        skr_rms_norm_backward_##type##_c##threads##x##vpt(const __grid_constant__ skr_rms_norm_backward_job job)       \
+        skr_rms_norm_backward_##type##_c##threads##x##vpt(const __grid_constant__ skr_norm_backward_job job)           \
     {                                                                                                                  \
         rms_norm_backward<TYPE_##type, cluster_owner<threads>, vpt, stages, (vpt * skr_elem<TYPE_##type>::vec > 16),   \
                           false>::run(job);                                                                            \
@@ -16,7 +16,7 @@
 #define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
         skr_rms_norm_backward_lean_##type##_c##threads##x##vpt##_##least(                                              \
-            const __grid_constant__ skr_rms_norm_backward_job job)                                                     \
+            const __grid_constant__ skr_norm_backward_job job)                                                         \
     {                                                                                                                  \
         rms_norm_backward<TYPE_##type, cluster_owner<threads>, vpt, stages, true, true>::run(job);                     \
     }

@@ -6,7 +6,7 @@
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 #define KERNEL(name, threads, blocks, ...)                                                                             \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ skr_rms_norm_job job)   \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ skr_norm_job job)       \
     {                                                                                                                  \
         __VA_ARGS__::run(job);                                                                                         \
     }

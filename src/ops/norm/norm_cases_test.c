@@ -1,13 +1,26 @@
-/* rms_norm_cases_test.c - what is tried with rms_norm and rms_norm_backward: correctness, bench and demo.
+/* norm_cases_test.c - what is tried with rms_norm, layer_norm and their gradients: correctness, bench and demo.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "rms_norm_test.h"
+#include "norm_test.h"
 
 static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
 static const saker_type quants[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2};
 
-/* ---------------------------------------------------------------- correctness, both ops */
+/* Both norms go through the same tables, one after the other. */
+static int kind;
+
+static void add_forward(const struct spec *s)
+{
+    norm_add(kind, s);
+}
+
+static void add_backward(const struct spec *s)
+{
+    norm_backward_add(kind, s);
+}
+
+/* ---------------------------------------------------------------- correctness, forward and gradient */
 
 #define ROWS(...)         .lead = {__VA_ARGS__}, .n_lead = sizeof((int[]){__VA_ARGS__}) / sizeof(int)
 #define foreach(i, array) for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
@@ -21,8 +34,8 @@ static void both(struct spec s)
     b.has &= ~(RO | B);
     if (s.has & B)
         b.has |= DB;
-    rms_norm_add(&f);
-    rms_norm_backward_add(&b);
+    add_forward(&f);
+    add_backward(&b);
 }
 
 static void widths(void)
@@ -58,25 +71,25 @@ static void wide_rows(void)
     foreach (i, even)
         foreach (t, floats) {
             struct spec s = {ROWS(3), .n = even[i], .x = floats[t], .has = W | Y | R | RO | RSTD};
-            rms_norm_add(&s);
+            add_forward(&s);
             s = (struct spec){
                 ROWS(3),        .n = even[i], .x = floats[t], .q = quants[(i + t) % 3], .quant = SAKER_QUANT_ROW,
                 .has = W | RSTD};
-            rms_norm_add(&s);
+            add_forward(&s);
             s.quant = SAKER_QUANT_TENSOR;
             s.fill = SUITE_EDGES;
-            rms_norm_add(&s);
+            add_forward(&s);
         }
     static const suite_fill fills[] = {SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_HUGE, SUITE_TINY, SUITE_ZERO};
     foreach (f, fills)
         foreach (t, floats) {
             struct spec s = {ROWS(9),  .n = 256,        .x = floats[t], .q = SAKER_E4M3, .quant = SAKER_QUANT_ROW,
                              .has = W, .fill = fills[f]};
-            rms_norm_add(&s);
+            add_forward(&s);
             s.n = 65536;
             s.lead[0] = 2;
             s.q = SAKER_I8;
-            rms_norm_add(&s);
+            add_forward(&s);
         }
     /* More rows than clusters: each walks over several. */
     both((struct spec){ROWS(40), .n = 140008, .x = SAKER_BF16, .has = W | RSTD});
@@ -118,23 +131,23 @@ static void presence(void)
     for (int k = 0; k < 32; k++) {
         int has = (k & 1 ? W : 0) | (k & 2 ? B : 0) | (k & 4 ? R : 0) | (k & 8 ? RO : 0) | (k & 16 ? RSTD : 0);
         struct spec s = {ROWS(3), .n = 67, .x = SAKER_BF16, .has = has | Y};
-        rms_norm_add(&s);
+        add_forward(&s);
         s.offset = 1;
         s.has |= RBW;
-        rms_norm_add(&s);
+        add_forward(&s);
         s = (struct spec){ROWS(3), .n = 67, .x = SAKER_F16, .q = SAKER_E4M3, .quant = SAKER_QUANT_ROW, .has = has};
-        rms_norm_add(&s);
+        add_forward(&s);
     }
     for (int k = 0; k < 8; k++)
         for (int out = 1; out < 8; out++) {
             int has = (k & 1 ? W : 0) | (k & 2 ? RSTD : 0) | (k & 4 && out & 1 ? R : 0); /* dresidual_out needs dx */
             has |= (out & 1 ? Y : 0) | (out & 2 ? DW : 0) | (out & 4 ? DB : 0);
             struct spec s = {ROWS(19), .n = 67, .x = SAKER_BF16, .has = has};
-            rms_norm_backward_add(&s);
+            add_backward(&s);
             s.x = SAKER_F32;
             s.offset = 1;
             s.has |= RBW | (out & 6 ? ACC : 0);
-            rms_norm_backward_add(&s);
+            add_backward(&s);
         }
 }
 
@@ -148,31 +161,31 @@ static void quantised(void)
                 foreach (x, floats) {
                     s.x = floats[x];
                     s.y = floats[(x + q) % 3];
-                    rms_norm_add(&s);
+                    add_forward(&s);
                 }
                 s.has |= B | R | RO | RSTD;
                 s.x = SAKER_BF16;
                 s.y = SAKER_BF16;
-                rms_norm_add(&s);
+                add_forward(&s);
                 s.layout = PADDED;
-                rms_norm_add(&s);
+                add_forward(&s);
                 s.n_lead = 3;
                 s.lead[0] = 2, s.lead[1] = 3, s.lead[2] = 2;
                 s.layout = PERMUTED;
-                rms_norm_add(&s);
+                add_forward(&s);
                 s.layout = GAPPED;
                 s.has |= FLAT;
-                rms_norm_add(&s);
+                add_forward(&s);
                 static const suite_fill fills[] = {SUITE_ZERO,        SUITE_CONSTANT, SUITE_LARGE,   SUITE_TINY,
                                                    SUITE_ALTERNATING, SUITE_ONE_NAN,  SUITE_ONE_INF, SUITE_HUGE};
                 foreach (f, fills) {
                     struct spec t = {ROWS(3),        .n = 260, .q = quants[q],  .quant = mode,
                                      .x = SAKER_F32, .has = W, .fill = fills[f]};
                     t.has |= with_y ? Y : 0;
-                    rms_norm_add(&t);
+                    add_forward(&t);
                     t.x = SAKER_F16;
                     t.fill = fills[f] == SUITE_HUGE ? SUITE_MAX : fills[f];
-                    rms_norm_add(&t);
+                    add_forward(&t);
                 }
             }
     foreach (i, n)
@@ -180,19 +193,19 @@ static void quantised(void)
             foreach (q, quants) {
                 struct spec s = {
                     ROWS(n[i] > 1000 ? 2 : 7), .n = n[i], .x = SAKER_BF16, .q = quants[q], .quant = mode, .has = W};
-                rms_norm_add(&s);
+                add_forward(&s);
             }
     struct spec heads = {
         ROWS(3, 4), .n = 96, .x = SAKER_BF16, .q = SAKER_I8, .quant = SAKER_QUANT_ROW, .has = W | B | HEADS | Y | RBW,
         .offset = 1};
-    rms_norm_add(&heads);
+    add_forward(&heads);
     struct spec inplace = {ROWS(9),
                            .n = 257,
                            .x = SAKER_BF16,
                            .q = SAKER_E4M3,
                            .quant = SAKER_QUANT_BLOCK,
                            .has = W | R | RO | Y | Y_IS_X | RO_IS_R};
-    rms_norm_add(&inplace);
+    add_forward(&inplace);
 }
 
 static void layouts(void)
@@ -228,13 +241,13 @@ static void in_place(void)
             static const int kinds[] = {W | Y_IS_X, W | R | RO | RO_IS_R, W | B | R | RO | RO_IS_R | Y_IS_X | RSTD};
             foreach (k, kinds) {
                 s.has = kinds[k] | Y;
-                rms_norm_add(&s);
+                add_forward(&s);
             }
             s.has = W | Y | Y_IS_X | DW | DB | RSTD;
-            rms_norm_backward_add(&s);
+            add_backward(&s);
             s.has = W | R | Y | RO_IS_R | DW | DB;
             s.r = floats[(t + 1) % 3];
-            rms_norm_backward_add(&s);
+            add_backward(&s);
         }
     both((struct spec){ROWS(3), .n = 70000, .x = SAKER_F32, .has = W | Y_IS_X});
     both((struct spec){ROWS(2), .n = 300000, .x = SAKER_BF16, .has = W | Y_IS_X});
@@ -245,16 +258,18 @@ static void fills(void)
     foreach (t, floats)
         for (suite_fill f = SUITE_UNIFORM; f <= SUITE_OFFSET; f++) {
             struct spec s = {ROWS(5), .n = 203, .x = floats[t], .has = W | RSTD, .fill = f};
+            if (kind == LAYER && f == SUITE_MAX && floats[t] != SAKER_F16) /* squares beyond f32: not promised */
+                continue;
             if (f != SUITE_MAX) /* with an rstd that does not belong to x, the gradient itself would overflow */
                 both(s);
             s.has |= Y;
-            rms_norm_add(&s);
+            add_forward(&s);
             both((struct spec){ROWS(3), .n = 77, .x = floats[t], .has = W | B, .fill = f});
             if (f != SUITE_MAX) /* x + residual would overflow */
                 both((struct spec){ROWS(5), .n = 203, .x = floats[t], .has = W | R | RO, .fill = f});
         }
     struct spec nan = {ROWS(64), .n = 33, .x = SAKER_F32, .has = W | B | Y, .fill = SUITE_ONE_NAN};
-    rms_norm_add(&nan);
+    add_forward(&nan);
     static const float eps[] = {1e-12f, 1e-5f, 1};
     static const float offsets[] = {1, -1, 0.5f};
     foreach (t, floats)
@@ -268,18 +283,51 @@ static void fills(void)
     foreach (i, m)
         foreach (t, floats) {
             struct spec s = {ROWS(m[i]), .n = 50, .x = floats[t], .w = floats[(t + 1) % 3], .has = W | DW | DB | ACC};
-            rms_norm_backward_add(&s);
+            add_backward(&s);
         }
+}
+
+/* Rows whose mean is far from zero, beside their spread, in every width that has a path of its own. */
+static void centres(void)
+{
+    static const int64_t n[] = {1, 2, 7, 64, 100, 1024, 4096, 5000, 16384, 100008, 262144};
+    static const suite_fill far[] = {SUITE_OFFSET, SUITE_POSITIVE, SUITE_CONSTANT};
+    foreach (f, far)
+        foreach (i, n)
+            foreach (t, floats) {
+                struct spec s = {ROWS(n[i] > 5000 ? 2 : 5), .n = n[i], .x = floats[t], .fill = far[f], .y = SAKER_F32};
+                s.has = W | B | Y | RSTD;
+                add_forward(&s);
+                s.has = W | Y | DW | DB;
+                add_backward(&s);
+                s.y = floats[t];
+                s.has = W | R | RO | Y;
+                add_forward(&s);
+            }
+    struct spec bench = {ROWS((int64_t)1 << 14), .n = 4096, .x = SAKER_F32, .use = SUITE_BENCH, .fill = SUITE_OFFSET};
+    bench.has = W | B | Y;
+    add_forward(&bench);
 }
 
 /* ---------------------------------------------------------------- bench and demo */
 
+/* What a model has: a weight, and in layer_norm a bias. */
+static int bench_has(void)
+{
+    return kind == LAYER ? W | B | Y : W | Y;
+}
+
+static int bench_sums(void)
+{
+    return kind == LAYER ? RSTD | DW | DB : RSTD | DW;
+}
+
 static void bench_pair(int64_t m, int64_t n, saker_type type, int use)
 {
-    struct spec s = {ROWS(m), .n = n, .x = type, .use = use, .has = W | Y};
-    rms_norm_add(&s);
-    s.has |= RSTD | DW;
-    rms_norm_backward_add(&s);
+    struct spec s = {ROWS(m), .n = n, .x = type, .use = use, .has = bench_has()};
+    add_forward(&s);
+    s.has |= bench_sums();
+    add_backward(&s);
 }
 
 static void benches(void)
@@ -299,11 +347,11 @@ static void benches(void)
             int64_t row = narrow[i] * suite_type_bytes(floats[t]);
             int demo = narrow[i] == 1024 && floats[t] == SAKER_F32 ? SUITE_DEMO : 0;
             struct spec s = {ROWS(262144 / (2 * row)), .n = narrow[i], .x = floats[t], .use = SUITE_CACHE | demo,
-                             .has = W | Y};
-            rms_norm_add(&s);
+                             .has = bench_has()};
+            add_forward(&s);
             s.lead[0] = 262144 / (3 * row);
-            s.has |= RSTD | DW;
-            rms_norm_backward_add(&s);
+            s.has |= bench_sums();
+            add_backward(&s);
         }
     /* GPU, 2^27 elements. */
     foreach (t, floats)
@@ -325,13 +373,13 @@ static void benches(void)
         struct spec s = {ROWS(((int64_t)1 << 27) / fused[i]), .n = fused[i], .x = SAKER_BF16};
         int demo = fused[i] == 4096 ? SUITE_DEMO : 0;
         s.use = SUITE_BENCH_CUDA | SUITE_BENCH | demo;
-        s.has = W | R | RO | Y;
-        rms_norm_add(&s);
+        s.has = bench_has() | R | RO;
+        add_forward(&s);
         struct spec q = s;
-        q.has = W;
+        q.has = bench_has() & ~Y;
         q.q = SAKER_E4M3;
         q.quant = SAKER_QUANT_ROW;
-        rms_norm_add(&q);
+        add_forward(&q);
     }
 }
 
@@ -341,26 +389,30 @@ static void build(void)
     if (built)
         return;
     built = true;
-    widths();
-    wide_rows();
-    heights();
-    types();
-    presence();
-    quantised();
-    layouts();
-    in_place();
-    fills();
-    benches();
+    for (kind = RMS; kind < N_KINDS; kind++) {
+        widths();
+        wide_rows();
+        heights();
+        types();
+        presence();
+        quantised();
+        layouts();
+        in_place();
+        fills();
+        if (kind == LAYER)
+            centres();
+        benches();
+    }
 }
 
-bool rms_norm_case(int i, suite_case *out)
+bool norm_case(int which, int i, suite_case *out)
 {
     build();
-    return rms_norm_added(i, out);
+    return norm_added(which, i, out);
 }
 
-bool rms_norm_backward_case(int i, suite_case *out)
+bool norm_backward_case(int which, int i, suite_case *out)
 {
     build();
-    return rms_norm_backward_added(i, out);
+    return norm_backward_added(which, i, out);
 }

@@ -9,7 +9,7 @@
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 #define KERNEL(name, threads, ...)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ skr_rms_norm_job job)        \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ skr_norm_job job)            \
     {                                                                                                                  \
         __VA_ARGS__::run(job);                                                                                         \
     }
@@ -22,7 +22,7 @@
            rms_norm_ring<TYPE_##type, threads, k, p, slots>)
 #define SKR_RESIDUAL_CLUSTER(type, threads, vpt, blocks, least, most, walk)                                            \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
-        skr_rms_norm_residual_##type##_c##threads##x##vpt##_##least(const __grid_constant__ skr_rms_norm_job job)      \
+        skr_rms_norm_residual_##type##_c##threads##x##vpt##_##least(const __grid_constant__ skr_norm_job job)          \
     {                                                                                                                  \
         rms_norm_residual<TYPE_##type, cluster_owner<threads>, vpt>::run(job);                                         \
     }

@@ -7,7 +7,7 @@
 #define TYPE_bf16 SKR_BF16
 #define SKR_BACKWARD_LEAN(type, lanes, threads, vpt, stages, shared, blocks, parts)                                    \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
-        skr_rms_norm_backward_lean_##type##_##lanes##x##vpt(const __grid_constant__ skr_rms_norm_backward_job job)     \
+        skr_rms_norm_backward_lean_##type##_##lanes##x##vpt(const __grid_constant__ skr_norm_backward_job job)         \
     {                                                                                                                  \
         rms_norm_backward<TYPE_##type, block_owner<lanes, threads>, vpt, stages, shared, true>::run(job);              \
     }

@@ -13,14 +13,14 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
     static_assert(VPT == 1 || L * V >= SKR_QUANT_GROUP,
                   "a quantisation block is held by one vector of neighbouring lanes");
 
-    const skr_rms_norm_job &job;
+    const skr_norm_job &job;
     row_slice<Owner> slice;
     int lane, first_column;
     uint32_t slots, residual_slots;
     int residual_bytes; /* of a vector */
     float s[VPT][V];
 
-    SKR_DEVICE void run(const skr_rms_norm_job &job)
+    SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
         extern __shared__ __align__(16) unsigned char dynamic[];
@@ -32,7 +32,7 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
         k.walk(owner);
     }
 
-    __device__ __forceinline__ rms_norm_full(const skr_rms_norm_job &j, const Owner &owner, uint32_t dynamic) : job(j)
+    __device__ __forceinline__ rms_norm_full(const skr_norm_job &j, const Owner &owner, uint32_t dynamic) : job(j)
     {
         slice = row_slice<Owner>::template of<V>(owner, j.n);
         lane = threadIdx.x % L;

@@ -1,14 +1,18 @@
-/* rms_norm_test.h - a short description of a case (struct spec), between the tables of cases, their making and the
+/* norm_test.h - a short description of a case (struct spec), between the tables of cases, their making and the
  * oracle. SPDX-License-Identifier: Apache-2.0
  *
- * rms_norm_cases_test.c lists what is tried, rms_norm_spec_test.c turns each description into a case, rms_norm_test.c
- * has the oracle. */
-#ifndef RMS_NORM_TEST_H
-#define RMS_NORM_TEST_H
+ * norm_cases_test.c lists what is tried, norm_spec_test.c turns each description into a case, norm_test.c has the
+ * oracle. All of it serves rms_norm and layer_norm. */
+#ifndef NORM_TEST_H
+#define NORM_TEST_H
 
 #include "../../../tests/suite.h"
 
-/* What a case has. The gradient op reads: W weight, R dresidual_out, RSTD, Y dx, DW dweight, DB dbias. */
+/* Which of the two. */
+enum { RMS, LAYER, N_KINDS };
+
+/* What a case has. The gradient op reads: W weight, R dresidual_out, RSTD, Y dx, DW dweight, DB dbias. For layer_norm
+ * RSTD means mean and rstd. */
 enum {
     W = 1,
     B = 2,
@@ -45,14 +49,15 @@ struct spec {
 };
 
 /* Adds the case that s describes; a case that is there already gains its uses. */
-void rms_norm_add(const struct spec *s);
-void rms_norm_backward_add(const struct spec *s);
+void norm_add(int kind, const struct spec *s);
+void norm_backward_add(int kind, const struct spec *s);
 
 /* Stores case i of what was added, or returns false. */
-bool rms_norm_added(int i, suite_case *out);
-bool rms_norm_backward_added(int i, suite_case *out);
+bool norm_added(int kind, int i, suite_case *out);
+bool norm_backward_added(int kind, int i, suite_case *out);
 
-bool rms_norm_case(int i, suite_case *out);
-bool rms_norm_backward_case(int i, suite_case *out);
+/* The same, after adding what there is to try. */
+bool norm_case(int kind, int i, suite_case *out);
+bool norm_backward_case(int kind, int i, suite_case *out);
 
 #endif

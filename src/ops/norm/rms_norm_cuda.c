@@ -6,7 +6,7 @@
  * Nothing here looks at the number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number
  * of blocks may: it changes no bit. */
 #include "../../cuda/rows_plan.h"
-#include "rms_norm.h"
+#include "norm.h"
 
 SKR_FATBIN(rms_norm_sm80)
 SKR_FATBIN(rms_norm_lean_sm80)
@@ -117,7 +117,7 @@ static skr_cuda_kernel any_kernel[2][2] = {
 };
 static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any block1", "any block4"}};
 
-static bool aligned(const skr_rms_norm_job *job, int vec)
+static bool aligned(const skr_norm_job *job, int vec)
 {
     const skr_row_space *s = &job->rows;
     return job->n % vec == 0 && skr_rows_aligned(s, &job->x, vec) && skr_rows_aligned(s, &job->residual, vec) &&
@@ -126,14 +126,14 @@ static bool aligned(const skr_rms_norm_job *job, int vec)
            skr_param_aligned(job->heads, &job->bias, vec);
 }
 
-static bool is_plain(const skr_rms_norm_job *job)
+static bool is_plain(const skr_norm_job *job)
 {
     return job->y.data && job->y.type == job->x.type && !job->residual.data && !job->residual_out.data &&
            !job->bias.data && !job->y_quant.data && !(job->round_before_weight && job->x.type != SKR_F32);
 }
 
 /* Rows with one stride, one weight of x's type, no bias. */
-static bool is_lean(const skr_rms_norm_job *job)
+static bool is_lean(const skr_norm_job *job)
 {
     return job->rows.n_dims == 1 && job->heads == 1 && job->weight.data && job->weight.type == job->x.type &&
            !job->bias.data && !(job->round_before_weight && job->x.type != SKR_F32);
@@ -144,20 +144,20 @@ static bool has_type(const skr_rows *t, int type)
     return t->data && t->type == type;
 }
 
-static bool is_residual(const skr_rms_norm_job *job)
+static bool is_residual(const skr_norm_job *job)
 {
     return is_lean(job) && !job->quant && has_type(&job->residual, job->x.type) &&
            has_type(&job->residual_out, job->x.type) && has_type(&job->y, job->x.type);
 }
 
-static bool is_quant(const skr_rms_norm_job *job)
+static bool is_quant(const skr_norm_job *job)
 {
     return is_lean(job) && (job->quant == SKR_QUANT_ROW || job->quant == SKR_QUANT_TENSOR) && !job->residual.data &&
            !job->residual_out.data && !job->y.data;
 }
 
 /* Rows that fit a cluster whose blocks hold some of their slice in flight; lanes: vectors of a slot. */
-static bool plan_ring(const skr_rms_norm_job *job, const skr_target *target, int vec, skr_plan *plan)
+static bool plan_ring(const skr_norm_job *job, const skr_target *target, int vec, skr_plan *plan)
 {
     for (int i = 0; i < SKR_COUNT(ring_shape) && target->sm == 90; i++) {
         const skr_rows_shape *s = &ring_shape[i];
@@ -180,7 +180,7 @@ static bool plan_ring(const skr_rms_norm_job *job, const skr_target *target, int
     return false;
 }
 
-static void plan_any(const skr_rms_norm_job *job, skr_plan *plan)
+static void plan_any(const skr_norm_job *job, skr_plan *plan)
 {
     int block = job->n > 2048, four = aligned(job, 4);
     int64_t tiles = skr_ceil_div(job->rows.m, block ? 1 : 4);
@@ -192,9 +192,9 @@ static void plan_any(const skr_rms_norm_job *job, skr_plan *plan)
     plan->variant = any_variant[block][four];
 }
 
-saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const skr_target *target, skr_plan *plan);
+saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan);
 
-saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_rms_norm_job *job, const skr_target *target, skr_plan *plan)
+saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan)
 {
     (void)call;
     int vec = 16 / skr_type_bytes(job->x.type);

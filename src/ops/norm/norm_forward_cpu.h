@@ -1,68 +1,42 @@
-/* rms_norm_cpu.c - forward rows. Compiled once per instruction-set level.
- * SPDX-License-Identifier: Apache-2.0
+/* norm_forward_cpu.h - forward rows of rms_norm and layer_norm. Included by the kernel file of each, which says what
+ * CENTRE is: 0, or 1 to subtract the mean. SPDX-License-Identifier: Apache-2.0
  *
- * Two sweeps a row: the sum of squares (first adding and storing the residual), then the result, read again from cache.
- * The element types are constants of always-inlined bodies; the tables below hold one small function for each
+ * Two sweeps a row: the sums (first adding and storing the residual), then the result, read again from cache. The
+ * element types are constants of always-inlined bodies; the tables below hold one small function for each
  * combination. */
-#include "rms_norm_cpu.h"
+#ifndef SKR_NORM_FORWARD_CPU_H
+#define SKR_NORM_FORWARD_CPU_H
 
-typedef skr_rms_norm_job job_t;
+#include "norm_cpu.h"
+
+typedef skr_norm_job job_t;
 
 /* Elements that the main loops take at once: four pairs of vectors. Loads come first, then each operation for all of
  * them, then the stores: the compiler may not move a load above a store, and a core's queues fill up when every
  * operation waits for the one before it. */
 enum { K = 4, BLOCK = 2 * K * SKR_LANES };
 
-/* ---------------------------------------------------------------- first sweep: s and its sum of squares, one chunk */
+/* ---------------------------------------------------------------- first sweep: s and its sums, one chunk */
 
-SKR_FN float total(const vf2 *a)
+SKR_TAIL sums add_tail(int xt, int rt, int ot, const void *x, const void *residual, void *out, int64_t i, int64_t n)
 {
-    vf2 sum = v2_add(v2_add(a[0], a[1]), v2_add(a[2], a[3]));
-    return v_sum(v_add(sum.lo, sum.hi));
-}
-
-/* What is left after the whole blocks; every way to sum a row ends with this. */
-SKR_TAIL float square_tail(int xt, const void *x, int64_t i, int64_t n)
-{
-    vf2 a = v2_set1(0.0f);
-    for (; i < n; i += 2 * SKR_LANES) {
-        vf2 t = v_load2_n(xt, x, i, n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES);
-        a = v2_fma(t, t, a);
-    }
-    return v_sum(v_add(a.lo, a.hi));
-}
-
-SKR_FN float square_body(int xt, const void *x, int64_t n)
-{
-    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f)};
-    int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
-        SKR_UNROLL
-    for (int k = 0; k < K; k++)
-        v_sumsq2(xt, x, i + 2 * k * SKR_LANES, &a[k]);
-    float sum = total(a);
-    return i < n ? sum + square_tail(xt, x, i, n) : sum;
-}
-
-SKR_TAIL float add_tail(int xt, int rt, int ot, const void *x, const void *residual, void *out, int64_t i, int64_t n)
-{
-    vf2 a = v2_set1(0.0f);
+    chains a = chains_zero();
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
         vf2 t = v_load2_n(xt, x, i, m);
         if (residual)
             t = v2_add(t, v_load2_n(rt, residual, i, m));
         v_store2_n(ot, out, i, t, m);
-        t = v2_round_to(ot, t);
-        a = v2_fma(t, t, a);
+        chains_add(v2_round_to(ot, t), 0, &a);
     }
-    return v_sum(v_add(a.lo, a.hi));
+    return chains_total(&a);
 }
 
-/* s = x + residual (x alone when with is 0), stored as type ot; what was stored is squared. */
-SKR_FN float add_body(int xt, int rt, int ot, int with, const void *x, const void *residual, void *out, int64_t n)
+/* s = x + residual (x alone when with is 0), stored as type ot; what was stored is summed. */
+SKR_FN sums add_body(int xt, int rt, int ot, int with, const void *x, const void *residual, void *out, int64_t n)
 {
-    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f)}, s[K];
+    chains a = chains_zero();
+    vf2 s[K];
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         SKR_UNROLL
@@ -77,28 +51,28 @@ SKR_FN float add_body(int xt, int rt, int ot, int with, const void *x, const voi
             s[k] = v_store2_round(ot, out, i + 2 * k * SKR_LANES, s[k]);
         SKR_UNROLL
         for (int k = 0; k < K; k++)
-            a[k] = v2_fma(s[k], s[k], a[k]);
+            chains_add(s[k], k, &a);
     }
-    float sum = total(a);
-    return i < n ? sum + add_tail(xt, rt, ot, x, residual, out, i, n) : sum;
+    sums sum = chains_total(&a);
+    return i < n ? sums_add(sum, add_tail(xt, rt, ot, x, residual, out, i, n)) : sum;
 }
 
-typedef float (*first_fn)(const void *x, const void *residual, void *out, int64_t n);
+typedef sums (*first_fn)(const void *x, const void *residual, void *out, int64_t n);
 
-#define SQUARE(xt)                                                                                                     \
-    static float square_##xt(const void *x, const void *residual, void *out, int64_t n)                                \
+#define SUMS(xt)                                                                                                       \
+    static sums sums_##xt(const void *x, const void *residual, void *out, int64_t n)                                   \
     {                                                                                                                  \
         (void)residual;                                                                                                \
         (void)out;                                                                                                     \
-        return square_body(SKR_##xt, x, n);                                                                            \
+        return sums_body(SKR_##xt, x, n);                                                                              \
     }
 #define COPY(xt, ot)                                                                                                   \
-    static float copy_##xt##_##ot(const void *x, const void *residual, void *out, int64_t n)                           \
+    static sums copy_##xt##_##ot(const void *x, const void *residual, void *out, int64_t n)                            \
     {                                                                                                                  \
         return add_body(SKR_##xt, SKR_F32, SKR_##ot, 0, x, residual, out, n);                                          \
     }
 #define ADD(xt, rt, ot)                                                                                                \
-    static float add_##xt##_##rt##_##ot(const void *x, const void *residual, void *out, int64_t n)                     \
+    static sums add_##xt##_##rt##_##ot(const void *x, const void *residual, void *out, int64_t n)                      \
     {                                                                                                                  \
         return add_body(SKR_##xt, SKR_##rt, SKR_##ot, 1, x, residual, out, n);                                         \
     }
@@ -108,12 +82,12 @@ typedef float (*first_fn)(const void *x, const void *residual, void *out, int64_
 #define COPIES(xt)     EACH1(COPY, xt)
 #define ADDS1(xt, rt)  EACH2(ADD, xt, rt)
 #define ADDS(xt)       ADDS1(xt, F32) ADDS1(xt, F16) ADDS1(xt, BF16)
-EACH(SQUARE)
+EACH(SUMS)
 EACH(COPIES)
 EACH(ADDS)
 
 /* Indexed by skr_type: F32, F16, BF16 are 0, 1, 2. */
-static const first_fn squares[3] = {square_F32, square_F16, square_BF16};
+static const first_fn sum_alone[3] = {sums_F32, sums_F16, sums_BF16};
 #define COPY_ROW(xt) {copy_##xt##_F32, copy_##xt##_F16, copy_##xt##_BF16},
 static const first_fn copies[3][3] = {EACH(COPY_ROW)};
 #define ADD_ROW(xt, rt) {add_##xt##_##rt##_F32, add_##xt##_##rt##_F16, add_##xt##_##rt##_BF16},
@@ -122,13 +96,34 @@ static const first_fn adds[3][3][3] = {EACH(ADD_ROWS)};
 
 /* ---------------------------------------------------------------- second sweep: y of one chunk */
 
+/* What a row is normalised with: its elements times rstd; with CENTRE, (s - mean) * rstd + shift, where the small shift
+ * stands for what mean lost when it was rounded to f32. */
+typedef struct stat {
+    float mean, rstd, shift;
+} stat;
+typedef struct vstat {
+    vf mean, rstd, shift;
+} vstat;
+
+SKR_FN vstat spread(const stat *a)
+{
+    return (vstat){v_set1(a->mean), v_set1(a->rstd), v_set1(a->shift)};
+}
+
+SKR_FN vf2 normal(vf2 s, vstat a)
+{
+    if (!CENTRE)
+        return v2_scale(s, a.rstd);
+    return v2_fma(v2_sub(s, (vf2){a.mean, a.mean}), (vf2){a.rstd, a.rstd}, (vf2){a.shift, a.shift});
+}
+
 SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
-                    vf rstd, int64_t at)
+                    vstat a, int64_t at)
 {
     vf2 t[K];
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        t[k] = v2_scale(v_load2_fast(st, s, at + 2 * k * SKR_LANES), rstd);
+        t[k] = normal(v_load2_fast(st, s, at + 2 * k * SKR_LANES), a);
     SKR_UNROLL
     for (int k = 0; k < K; k++)
         t[k] = v2_round_to(round, t[k]);
@@ -143,39 +138,40 @@ SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, con
         v_store2(yt, y, at + 2 * k * SKR_LANES, t[k]);
 }
 
-SKR_TAIL void y_tail(int st, int yt, int round, const void *s, const float *w, const float *b, void *y, float rstd1,
+SKR_TAIL void y_tail(int st, int yt, int round, const void *s, const float *w, const float *b, void *y, const stat *a,
                      int64_t i, int64_t n)
 {
-    vf rstd = v_set1(rstd1);
+    vstat with = spread(a);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        vf2 t = v2_round_to(round, v2_scale(v_load2_n(st, s, i, m), rstd)), weight = v_load2_n(SKR_F32, w, i, m);
+        vf2 t = v2_round_to(round, normal(v_load2_n(st, s, i, m), with)), weight = v_load2_n(SKR_F32, w, i, m);
         t = b ? v2_fma(t, weight, v_load2_n(SKR_F32, b, i, m)) : v2_mul(t, weight);
         v_store2_n(yt, y, i, t, m);
     }
 }
 
 SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
-                   float rstd1, int64_t n)
+                   const stat *a, int64_t n)
 {
-    vf rstd = v_set1(rstd1);
+    vstat with = spread(a);
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
-        y_block(st, yt, round, with_bias, s, w, b, y, rstd, i);
+        y_block(st, yt, round, with_bias, s, w, b, y, with, i);
     if (i < n)
-        y_tail(st, yt, round, s, w, b, y, rstd1, i, n);
+        y_tail(st, yt, round, s, w, b, y, a, i, n);
 }
 
-typedef void (*second_fn)(const void *s, const float *w, const float *b, void *y, float rstd, int64_t n);
+typedef void (*second_fn)(const void *s, const float *w, const float *b, void *y, const stat *a, int64_t n);
 
 #define APPLY(rd, st, yt)                                                                                              \
-    static void y_##rd##_##st##_##yt(const void *s, const float *w, const float *b, void *y, float rstd, int64_t n)    \
+    static void y_##rd##_##st##_##yt(const void *s, const float *w, const float *b, void *y, const stat *a, int64_t n) \
     {                                                                                                                  \
-        y_body(SKR_##st, SKR_##yt, SKR_##rd, 0, s, w, b, y, rstd, n);                                                  \
+        y_body(SKR_##st, SKR_##yt, SKR_##rd, 0, s, w, b, y, a, n);                                                     \
     }                                                                                                                  \
-    static void yb_##rd##_##st##_##yt(const void *s, const float *w, const float *b, void *y, float rstd, int64_t n)   \
+    static void yb_##rd##_##st##_##yt(const void *s, const float *w, const float *b, void *y, const stat *a,           \
+                                      int64_t n)                                                                       \
     {                                                                                                                  \
-        y_body(SKR_##st, SKR_##yt, SKR_##rd, 1, s, w, b, y, rstd, n);                                                  \
+        y_body(SKR_##st, SKR_##yt, SKR_##rd, 1, s, w, b, y, a, n);                                                     \
     }
 #define APPLIES1(rd, st) EACH2(APPLY, rd, st)
 #define APPLIES(rd)      APPLIES1(rd, F32) APPLIES1(rd, F16) APPLIES1(rd, BF16)
@@ -185,46 +181,45 @@ EACH(APPLIES)
 #define APPLY_ROWS(rd)         {APPLY_ROW(rd, F32) APPLY_ROW(rd, F16) APPLY_ROW(rd, BF16)},
 static const second_fn applies[3][3][3][2] = {EACH(APPLY_ROWS)};
 
-/* ---------------------------------------------------------------- both at once: y of one row, sum of squares of the
- * next */
+/* ---------------------------------------------------------------- both at once: y of one row, sums of the next */
 
 /* Without a residual, the first sweep of the next row runs block by block between the second sweep's: memory is read
  * while y is computed. */
-SKR_FN float both_body(int xt, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
-                       float rstd1, const void *next, const char *ahead, int64_t n)
+SKR_FN sums both_body(int xt, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
+                      const stat *a, const void *next, const char *ahead, int64_t n)
 {
     const int bytes = xt == SKR_F32 ? 4 : 2;
-    vf rstd = v_set1(rstd1);
-    vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f), v2_set1(0.0f)};
+    vstat with = spread(a);
+    chains c = chains_zero();
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         prefetch_block(ahead + i * bytes, BLOCK * bytes);
         SKR_UNROLL
         for (int k = 0; k < K; k++)
-            v_sumsq2(xt, next, i + 2 * k * SKR_LANES, &a[k]);
-        y_block(xt, yt, round, with_bias, s, w, b, y, rstd, i);
+            chains_load(xt, next, i + 2 * k * SKR_LANES, k, &c);
+        y_block(xt, yt, round, with_bias, s, w, b, y, with, i);
     }
-    float sum = total(a);
+    sums sum = chains_total(&c);
     if (i < n) {
-        sum += square_tail(xt, next, i, n);
-        y_tail(xt, yt, round, s, w, b, y, rstd1, i, n);
+        sum = sums_add(sum, sums_tail(xt, next, i, n));
+        y_tail(xt, yt, round, s, w, b, y, a, i, n);
     }
     return sum;
 }
 
-typedef float (*both_fn)(const void *s, const float *w, const float *b, void *y, float rstd, const void *next,
-                         const char *ahead, int64_t n);
+typedef sums (*both_fn)(const void *s, const float *w, const float *b, void *y, const stat *a, const void *next,
+                        const char *ahead, int64_t n);
 
 #define BOTH(rd, xt, yt)                                                                                               \
-    static float both_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, float rstd,           \
+    static sums both_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, const stat *a,         \
+                                        const void *next, const char *ahead, int64_t n)                                \
+    {                                                                                                                  \
+        return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 0, s, w, b, y, a, next, ahead, n);                              \
+    }                                                                                                                  \
+    static sums bothb_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, const stat *a,        \
                                          const void *next, const char *ahead, int64_t n)                               \
     {                                                                                                                  \
-        return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 0, s, w, b, y, rstd, next, ahead, n);                           \
-    }                                                                                                                  \
-    static float bothb_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, float rstd,          \
-                                          const void *next, const char *ahead, int64_t n)                              \
-    {                                                                                                                  \
-        return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 1, s, w, b, y, rstd, next, ahead, n);                           \
+        return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 1, s, w, b, y, a, next, ahead, n);                              \
     }
 /* h is rounded to x's type or not at all. */
 EACH2(BOTH, F32, F32)
@@ -336,12 +331,12 @@ static source source_of(const sweep *w, int64_t row)
     return s;
 }
 
-static double first_chunk(const sweep *w, source s, int64_t i, int64_t len)
+static sums first_chunk(const sweep *w, source s, int64_t i, int64_t len)
 {
     const job_t *job = w->job;
     const char *x = s.x + i * skr_type_bytes(job->x.type);
     const char *residual = s.residual ? s.residual + i * skr_type_bytes(job->residual.type) : NULL;
-    return (double)w->first(x, residual, s.out ? s.out + i * skr_type_bytes(w->s_type) : NULL, len);
+    return w->first(x, residual, s.out ? s.out + i * skr_type_bytes(w->s_type) : NULL, len);
 }
 
 static sweep start(const job_t *job, int worker)
@@ -357,7 +352,7 @@ static sweep start(const job_t *job, int worker)
     }
     if (job->y_quant.data && !job->y.data)
         w.y_row = scratch;
-    w.first = job->residual.data ? adds[xt][rt][ot] : job->residual_out.data ? copies[xt][ot] : squares[xt];
+    w.first = job->residual.data ? adds[xt][rt][ot] : job->residual_out.data ? copies[xt][ot] : sum_alone[xt];
     w.s_type = job->residual.data || job->residual_out.data ? ot : xt;
     w.y_type = job->y.data ? job->y.type : SKR_F32;
     w.second = applies[job->round_before_weight ? xt : SKR_F32][w.s_type][w.y_type][job->bias.data != NULL];
@@ -376,20 +371,26 @@ static const float *bias_row(const job_t *job, int64_t row)
                : NULL;
 }
 
-static float finish_row(const job_t *job, int64_t row, double sum, double one_over_n)
+static moments first_sweep(const sweep *w, source s)
 {
-    float rstd = rstd_of(sum, one_over_n, job->eps);
-    if (job->rstd.data)
-        *(float *)row_of(&job->rows, &job->rstd, row) = rstd;
-    return rstd;
+    moments m = {0, 0};
+    for (int64_t i = 0; i < w->job->n; i += CHUNK)
+        m = moments_add(m, first_chunk(w, s, i, chunk_len(w->job->n, i)));
+    return m;
 }
 
-static double first_sweep(const sweep *w, source s)
+/* s: the row that the second sweep will read. */
+static stat finish_row(const sweep *w, int64_t row, const void *s, moments m)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < w->job->n; i += CHUNK)
-        sum += first_chunk(w, s, i, chunk_len(w->job->n, i));
-    return sum;
+    const job_t *job = w->job;
+    centred c = centred_of(w->s_type, s, job->n, m, job->eps);
+    stat a = {.mean = (float)c.mean, .rstd = c.rstd};
+    a.shift = (float)(((double)a.mean - c.mean) * (double)a.rstd);
+    if (CENTRE && job->mean.data)
+        *(float *)row_of(&job->rows, &job->mean, row) = a.mean;
+    if (job->rstd.data)
+        *(float *)row_of(&job->rows, &job->rstd, row) = a.rstd;
+    return a;
 }
 
 /* x alone, y alone. */
@@ -401,20 +402,20 @@ static void plain_rows(const job_t *job, const sweep *w, int64_t begin, int64_t 
     lead a = lead_of(&job->x, n);
     source s = source_of(w, begin);
     const char *x = s.x;
-    double sum = first_sweep(w, s), one_over_n = 1.0 / (double)n;
+    moments m = first_sweep(w, s);
     for (int64_t row = begin; row < end; row++) {
         char *y = row_of(&job->rows, &job->y, row);
-        float rstd = finish_row(job, row, sum, one_over_n);
+        stat with = finish_row(w, row, x, m);
         const float *weight = weight_row(job, row), *bias = bias_row(job, row);
         if (row + 1 == end) {
-            w->second(x, weight, bias, y, rstd, n);
+            w->second(x, weight, bias, y, &with, n);
             return;
         }
         const char *next = row_of(&job->rows, &job->x, row + 1);
-        sum = 0;
+        m = (moments){0, 0};
         for (int64_t i = 0; i < n; i += CHUNK)
-            sum += (double)both(x + i * xb, weight + i, bias ? bias + i : NULL, y + i * yb, rstd, next + i * xb,
-                                ahead_at(&a, &job->rows, &job->x, row + 1, end, i * xb), chunk_len(n, i));
+            m = moments_add(m, both(x + i * xb, weight + i, bias ? bias + i : NULL, y + i * yb, &with, next + i * xb,
+                                    ahead_at(&a, &job->rows, &job->x, row + 1, end, i * xb), chunk_len(n, i)));
         x = next;
     }
 }
@@ -428,12 +429,13 @@ static void rows(const job_t *job, int64_t task, int worker)
         plain_rows(job, &w, begin, end);
         return;
     }
-    double one_over_n = 1.0 / (double)n;
     for (int64_t row = begin; row < end; row++) {
         source s = source_of(&w, row);
-        float rstd = finish_row(job, row, first_sweep(&w, s), one_over_n);
+        moments m = first_sweep(&w, s);
+        const char *from = s.out ? s.out : s.x;
+        stat a = finish_row(&w, row, from, m);
         char *y = job->y.data ? row_of(&job->rows, &job->y, row) : w.y_row;
-        w.second(s.out ? s.out : s.x, weight_row(job, row), bias_row(job, row), y, rstd, n);
+        w.second(from, weight_row(job, row), bias_row(job, row), y, &a, n);
         if (job->y_quant.data)
             quantise(job, row, w.y_type, y);
     }
@@ -441,7 +443,7 @@ static void rows(const job_t *job, int64_t task, int worker)
 
 static void params(const job_t *job, int64_t task)
 {
-    const skr_rms_norm_cpu *cpu = &job->cpu;
+    const skr_norm_cpu *cpu = &job->cpu;
     int64_t pieces = (job->n + SKR_PARAM_PIECE - 1) / SKR_PARAM_PIECE, h = task / pieces;
     int64_t begin = task % pieces * SKR_PARAM_PIECE, end = begin + SKR_PARAM_PIECE;
     end = end < job->n ? end : job->n;
@@ -449,11 +451,12 @@ static void params(const job_t *job, int64_t task)
     copy_param(&job->head, &job->bias, 0.0f, cpu->bias_at, cpu->bias_stride, h, begin, end);
 }
 
-void SKR_KERNEL(rms_norm)(const void *job, int step, int64_t task, int worker);
-void SKR_KERNEL(rms_norm)(const void *job, int step, int64_t task, int worker)
+static void norm_forward(const void *job, int step, int64_t task, int worker)
 {
     if (step == SKR_STEP_PARAMS)
         params(job, task);
     else
         rows(job, task, worker);
 }
+
+#endif
