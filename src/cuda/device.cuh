@@ -462,6 +462,43 @@ template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
     return f;
 }
 
+/* 2^x: at most two units in the last place off; subnormal results are kept. */
+SKR_DEVICE float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+SKR_DEVICE float exp_fast(float x)
+{
+    return exp2_fast(x * 1.44269504f);
+}
+
+/* Pairs (largest value, sum of exponentials of the differences to it): the partial results of a softmax. -infinity and 0
+ * are neutral. A NaN is lost in the maximum and kept in the sum. */
+struct skr_softmax_sums {
+    static constexpr float none = -__builtin_huge_valf();
+
+    /* What brings a sum that was taken against `from` to `to`, which is at least as large. Equal infinities give 1. */
+    SKR_DEVICE float factor(float from, float to)
+    {
+        return from == to ? 1.0f : exp_fast(from - to);
+    }
+    SKR_DEVICE void join(float &most, float &sum, float other_most, float other_sum)
+    {
+        float top = fmaxf(most, other_most);
+        sum = sum * factor(most, top) + other_sum * factor(other_most, top);
+        most = top;
+    }
+    template <int LANES> SKR_DEVICE void lanes(float &most, float &sum)
+    {
+        float top = lanes_reduce<skr_max, LANES>(most);
+        sum = lanes_reduce<skr_sum, LANES>(sum * factor(most, top));
+        most = top;
+    }
+};
+
 /* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
 template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
 {
@@ -615,6 +652,19 @@ template <int TPR, int THREADS> struct block_owner {
         __syncthreads();
         a = gather<A, warps>(memory.partial[turn][0]);
         b = gather<B, warps>(memory.partial[turn][1]);
+    }
+
+    /* Joins pairs that all lanes of a warp (or all TPR of them) agree on. */
+    template <class Pair> __device__ __forceinline__ void join(float &a, float &b)
+    {
+        if (TPR <= 32 || warps == 1)
+            return;
+        turn ^= 1;
+        if ((threadIdx.x & 31) == 0)
+            memory.partial[turn][0][threadIdx.x / 32] = a, memory.partial[turn][1][threadIdx.x / 32] = b;
+        __syncthreads();
+        a = memory.partial[turn][0][threadIdx.x % warps], b = memory.partial[turn][1][threadIdx.x % warps];
+        Pair::template lanes<warps>(a, b);
     }
 };
 
