@@ -32,8 +32,9 @@ template <int TPR, int THREADS> struct along_team {
     }
     __device__ __forceinline__ void join(float &most, float &sum)
     {
-        skr_softmax_sums::lanes<32>(most, sum);
-        owner.template join<skr_softmax_sums>(most, sum);
+        skr_softmax_sums pair = {SKR_LOG2E};
+        pair.lanes<32>(most, sum);
+        owner.join(pair, most, sum);
     }
     __device__ __forceinline__ float add(float f)
     {
@@ -67,7 +68,7 @@ template <int WARPS> struct across_team {
         __syncthreads();
         most = memory.most[0][row()], sum = memory.sum[0][row()];
         for (int w = 1; w < WARPS; w++)
-            skr_softmax_sums::join(most, sum, memory.most[w][row()], memory.sum[w][row()]);
+            skr_softmax_sums{SKR_LOG2E}.join(most, sum, memory.most[w][row()], memory.sum[w][row()]);
     }
     __device__ __forceinline__ float add(float f)
     {
@@ -146,7 +147,7 @@ template <class Team> SKR_DEVICE void softmax_any(const skr_softmax_job &job)
 #pragma unroll
             for (int g = 0; g < G; g++)
                 part += exp_fast(f[g] - against(top));
-            sum = sum * skr_softmax_sums::factor(most, top) + part;
+            sum = sum * skr_softmax_sums{SKR_LOG2E}.factor(most, top) + part;
             most = top;
         }
         team.join(most, sum);

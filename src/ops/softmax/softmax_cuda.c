@@ -16,22 +16,22 @@ SKR_FATBIN(softmax_sm90)
 #define TYPE_bf16 SKR_BF16
 
 static const skr_rows_shape plain_shape[] = {
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, blocks)                                                             \
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, keep, blocks)                                                       \
     {TYPE_##type, lanes, threads, vpt, rows, 0, 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
 #include "softmax_kernels.def"
 };
 static skr_cuda_kernel plain_kernel[] = {
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, blocks)                                                             \
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, keep, blocks)                                                       \
     SKR_KERNEL(softmax_sm80, "skr_softmax_plain_" #type "_" #lanes "x" #vpt, 0, 1),
 #include "softmax_kernels.def"
 };
 static const skr_rows_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, blocks, least, most)                                                     \
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, keep, blocks, least, most)                                               \
     {TYPE_##type, threads, threads, vpt, 1, 0, least, most, 0, "plain " #type " cluster " #threads "x" #vpt},
 #include "softmax_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, blocks, least, most)                                                     \
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, keep, blocks, least, most)                                               \
     SKR_KERNEL(softmax_sm90, "skr_softmax_plain_" #type "_c" #threads "x" #vpt, 0, SKR_ROWS_CLUSTER),
 #include "softmax_kernels.def"
 };

@@ -3,8 +3,7 @@
  *
  * softmax_plain: x and y of one type, softmax itself. softmax_full: also the logarithm, masks, y of another type.
  * A warp takes its exponentials against its own maximum; one exchange of (maximum, sum) pairs then tells what brings
- * them to the row's. So there is one barrier a row, and each exponential of the plain kernel is computed once: it stays
- * in a register from then on. An owner takes RPG rows and is done (docs/notes/rms_norm_cuda.md). */
+ * them to the row's. So there is one barrier a row. An owner takes RPG rows and is done (docs/notes/softmax.md). */
 #ifndef SKR_SOFTMAX_ROWS_CUH
 #define SKR_SOFTMAX_ROWS_CUH
 
@@ -34,8 +33,59 @@ SKR_DEVICE float inverse(float sum)
     return sum == 0.0f ? 0.0f : r;
 }
 
-template <int T, class Owner, int VPT, int RPG> struct softmax_plain {
+/* Largest (or smallest) of a vector's elements, joined to what came before; one half of a word in 16-bit types until
+ * the end. */
+template <int T> struct extremes {
+    uint32_t most, least; /* two halves, or one f32 */
+
+    __device__ __forceinline__ extremes()
+    {
+        most = infinities<T>(true).x, least = infinities<T>(false).x;
+    }
+    __device__ __forceinline__ void take(const uint4 &v)
+    {
+        take(v.x), take(v.y), take(v.z), take(v.w);
+    }
+    __device__ __forceinline__ void take(uint32_t word)
+    {
+        if (T == SKR_F32) {
+            most = __float_as_uint(fmaxf(__uint_as_float(most), __uint_as_float(word)));
+            least = __float_as_uint(fminf(__uint_as_float(least), __uint_as_float(word)));
+        } else {
+            most = max2<T>(most, word), least = min2<T>(least, word);
+        }
+    }
+    __device__ __forceinline__ float largest() const
+    {
+        float lo, hi;
+        if (T == SKR_F32)
+            return __uint_as_float(most);
+        unpack2<T>(most, lo, hi);
+        return fmaxf(lo, hi);
+    }
+    __device__ __forceinline__ float smallest() const
+    {
+        float lo, hi;
+        if (T == SKR_F32)
+            return __uint_as_float(least);
+        unpack2<T>(least, lo, hi);
+        return fminf(lo, hi);
+    }
+};
+
+/* KEEP: exponentials stay in registers as f32; otherwise the row stays packed, in half as many, and they are computed
+ * twice. exp(scale * (x - m)) is 2^(unit * (x - m)): the difference of two numbers of type T is mostly exact. A negative
+ * scale turns x around first. Only where a result could be subnormal (the smallest x says so) are exponentials taken
+ * that keep them. */
+template <int T, class Owner, int VPT, int RPG, bool KEEP> struct softmax_plain {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, W = L < 32 ? L : 32;
+
+    const skr_softmax_job &job;
+    skr_softmax_sums pair;
+    int m, first, start, valid; /* rows; this thread's first row, first vector, vectors */
+    uint4 raw[RPG][VPT];
+    float e[RPG][KEEP ? VPT : 1][V];
+    float most[RPG], sum[RPG], least[RPG];
 
     SKR_DEVICE void run(const skr_softmax_job &job)
     {
@@ -44,81 +94,129 @@ template <int T, class Owner, int VPT, int RPG> struct softmax_plain {
         owner.start();
         wait_for_previous();
         let_next_start();
-        int m = (int)job.rows.m, first = (owner.index() * Owner::groups + threadIdx.x / L) * RPG;
-        row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
-        int start = slice.first + threadIdx.x % L;
-        float s[RPG][VPT][V];
-        load(job, first, m, start, slice.valid, s);
+        softmax_plain k(job, owner);
+        k.load();
         owner.ready();
-        float most[RPG], sum[RPG];
+        k.rows(owner);
+    }
+
+    __device__ __forceinline__ softmax_plain(const skr_softmax_job &j, const Owner &owner) : job(j)
+    {
+        m = (int)j.rows.m, first = (owner.index() * Owner::groups + threadIdx.x / L) * RPG;
+        row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, j.n);
+        start = slice.first + threadIdx.x % L, valid = slice.valid;
+        pair.unit = fabsf(j.scale) * SKR_LOG2E;
+    }
+
+    __device__ __forceinline__ char *at(const skr_rows &t, int r) const
+    {
+        return row_at<char>(t, row_of(job.rows, first + r), skr_elem<T>::bytes) + start * 16;
+    }
+
+    /* -infinity beyond the row. */
+    __device__ __forceinline__ void load()
+    {
 #pragma unroll
         for (int r = 0; r < RPG; r++) {
-            most[r] = skr_softmax_sums::none;
+            const char *p = at(job.x, r);
+#pragma unroll
+            for (int i = 0; i < VPT; i++) {
+                raw[r][i] = infinities<T>(!(job.scale < 0.0f));
+                if (first + r < m && i < valid)
+                    raw[r][i] = load16_once(p + i * L * 16);
+            }
+        }
+        if (job.scale < 0.0f) {
+            uint32_t sign = T == SKR_F32 ? 0x80000000u : 0x80008000u;
+#pragma unroll
+            for (int r = 0; r < RPG; r++)
+#pragma unroll
+                for (int i = 0; i < VPT; i++)
+                    raw[r][i].x ^= sign, raw[r][i].y ^= sign, raw[r][i].z ^= sign, raw[r][i].w ^= sign;
+        }
+    }
+
+    __device__ __forceinline__ void rows(Owner &owner)
+    {
+#pragma unroll
+        for (int r = 0; r < RPG; r++) {
+            extremes<T> x;
 #pragma unroll
             for (int i = 0; i < VPT; i++)
-#pragma unroll
-                for (int c = 0; c < V; c++) {
-                    s[r][i][c] *= job.scale;
-                    most[r] = fmaxf(most[r], s[r][i][c]);
-                }
+                if (i < valid)
+                    x.take(raw[r][i]);
+            most[r] = x.largest(), least[r] = x.smallest();
         }
 #pragma unroll
         for (int r = 0; r < RPG; r++)
             most[r] = lanes_reduce<skr_max, W>(most[r]);
 #pragma unroll
         for (int r = 0; r < RPG; r++) {
-            float top = against(most[r]), part[2] = {0.0f, 0.0f};
-#pragma unroll
-            for (int i = 0; i < VPT; i++)
-#pragma unroll
-                for (int c = 0; c < V; c++) {
-                    s[r][i][c] = exp_fast(s[r][i][c] - top);
-                    part[c & 1] += s[r][i][c];
-                }
-            sum[r] = part[0] + part[1];
+            float top = against(most[r]);
+            if (KEEP && care(least[r], top))
+                sum[r] = exponentials<false>(r, top);
+            else
+                sum[r] = exponentials<true>(r, top);
         }
 #pragma unroll
         for (int r = 0; r < RPG; r++)
             sum[r] = lanes_reduce<skr_sum, W>(sum[r]);
 #pragma unroll
         for (int r = 0; r < RPG; r++) {
-            float top = most[r];
-            owner.template join<skr_softmax_sums>(most[r], sum[r]);
-            sum[r] = inverse(sum[r]) * skr_softmax_sums::factor(top, most[r]);
-        }
-#pragma unroll
-        for (int r = 0; r < RPG; r++) {
-            char *p = row_at<char>(job.y, row_of(job.rows, first + r), skr_elem<T>::bytes) + start * 16;
-#pragma unroll
-            for (int i = 0; i < VPT; i++) {
-#pragma unroll
-                for (int c = 0; c < V; c++)
-                    s[r][i][c] *= sum[r];
-                if (first + r < m && i < slice.valid)
-                    store16_once(p + i * L * 16, pack<T>(s[r][i]));
-            }
+            float mine = most[r];
+            owner.join(pair, most[r], sum[r]);
+            sum[r] = inverse(sum[r]);
+            if (KEEP)
+                sum[r] *= pair.factor(mine, most[r]);
+            char *p = at(job.y, r);
+            if (!KEEP && care(least[r], against(most[r])))
+                write<false>(r, p);
+            else
+                write<true>(r, p);
         }
     }
 
-    /* Beyond the row, what becomes -infinity when multiplied by scale. */
-    SKR_DEVICE void load(const skr_softmax_job &job, int first, int m, int start, int valid, float (&s)[RPG][VPT][V])
+    /* Some lane of the warp has exponentials that may be subnormal. What f16 holds of them is 0. */
+    __device__ __forceinline__ bool care(float smallest, float top) const
     {
-        uint4 raw[RPG][VPT], none = infinities<T>(!(job.scale < 0.0f));
+        return T != SKR_F16 && __any_sync(0xffffffffu, (smallest - top) * pair.unit < -125.0f);
+    }
+
+    /* The sum; a subnormal term does not change it. */
+    template <bool FLUSH> __device__ __forceinline__ float exponentials(int r, float top)
+    {
+        float part[2] = {0.0f, 0.0f};
 #pragma unroll
-        for (int r = 0; r < RPG; r++) {
-            const char *p = row_at<const char>(job.x, row_of(job.rows, first + r), skr_elem<T>::bytes) + start * 16;
+        for (int i = 0; i < VPT; i++) {
+            float f[V];
+            unpack<T>(raw[r][i], f);
 #pragma unroll
-            for (int i = 0; i < VPT; i++) {
-                raw[r][i] = none;
-                if (first + r < m && i < valid)
-                    raw[r][i] = load16_once(p + i * L * 16);
+            for (int c = 0; c < V; c++) {
+                f[c] = exp2_fast<FLUSH>((f[c] - top) * pair.unit);
+                part[c & 1] += f[c];
+                if (KEEP)
+                    e[r][i][c] = f[c];
             }
         }
+        return part[0] + part[1];
+    }
+
+    template <bool FLUSH> __device__ __forceinline__ void write(int r, char *p)
+    {
+        float top = against(most[r]);
 #pragma unroll
-        for (int r = 0; r < RPG; r++)
+        for (int i = 0; i < VPT; i++) {
+            float f[V];
+            if (!KEEP) {
+                opaque(raw[r][i]); /* or the compiler keeps the f32 values from the first pass */
+                unpack<T>(raw[r][i], f);
+            }
 #pragma unroll
-            for (int i = 0; i < VPT; i++)
-                unpack<T>(raw[r][i], s[r][i]);
+            for (int c = 0; c < V; c++)
+                f[c] = (KEEP ? e[r][KEEP ? i : 0][c] : exp2_fast<FLUSH>((f[c] - top) * pair.unit)) * sum[r];
+            if (first + r < m && i < valid)
+                store16_once(p + i * L * 16, pack<T>(f));
+        }
     }
 };
 
@@ -155,7 +253,7 @@ template <int T, class Owner, int VPT> struct softmax_full {
             for (int c = 0; c < V; c++)
                 part[c & 1] += exp_fast(s[i][c] - top);
         float sum = lanes_reduce<skr_sum, W>(part[0] + part[1]);
-        owner.template join<skr_softmax_sums>(most, sum);
+        owner.join(skr_softmax_sums{SKR_LOG2E}, most, sum);
         top = against(most);
         float end = !job.log ? inverse(sum) : sum == 0.0f ? 0.0f : logf(sum);
         int bytes = skr_type_bytes(job.y.type);

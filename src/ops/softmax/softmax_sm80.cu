@@ -11,9 +11,9 @@
         __VA_ARGS__(job);                                                                                              \
     }
 
-#define SKR_PLAIN(type, lanes, threads, vpt, rows, blocks)                                                             \
+#define SKR_PLAIN(type, lanes, threads, vpt, rows, keep, blocks)                                                       \
     KERNEL(skr_softmax_plain_##type##_##lanes##x##vpt, threads, blocks,                                                \
-           softmax_plain<TYPE_##type, block_owner<lanes, threads>, vpt, rows>::run)
+           softmax_plain<TYPE_##type, block_owner<lanes, threads>, vpt, rows, keep>::run)
 #define SKR_FULL(type, lanes, threads, vpt, blocks)                                                                    \
     KERNEL(skr_softmax_full_##type##_##lanes##x##vpt, threads, blocks,                                                 \
            softmax_full<TYPE_##type, block_owner<lanes, threads>, vpt>::run)

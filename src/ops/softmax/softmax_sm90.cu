@@ -13,9 +13,9 @@
         __VA_ARGS__::run(job);                                                                                         \
     }
 
-#define SKR_PLAIN_CLUSTER(type, threads, vpt, blocks, least, most)                                                     \
+#define SKR_PLAIN_CLUSTER(type, threads, vpt, keep, blocks, least, most)                                               \
     KERNEL(skr_softmax_plain_##type##_c##threads##x##vpt, skr_softmax_job, threads, blocks,                            \
-           softmax_plain<TYPE_##type, cluster_owner<threads>, vpt, 1>)
+           softmax_plain<TYPE_##type, cluster_owner<threads>, vpt, 1, keep>)
 #define SKR_FULL_CLUSTER(type, threads, vpt, blocks, least, most)                                                      \
     KERNEL(skr_softmax_full_##type##_c##threads##x##vpt, skr_softmax_job, threads, blocks,                             \
            softmax_full<TYPE_##type, cluster_owner<threads>, vpt>)
