@@ -71,6 +71,10 @@ def _rms_norm_backward(given):
     return usual, {"dx": (x.shape, x.dtype), "dweight": parameter, "dbias": parameter}
 
 
+def _softmax(given):
+    return ["y"], {"y": (given["x"].shape, given["x"].dtype)}
+
+
 def _layer_norm(given):
     usual, sizes = _rms_norm(given)
     return usual, {**sizes, "mean": sizes["rstd"]}
@@ -82,6 +86,7 @@ def _layer_norm_backward(given):
 
 
 _RULES = {
+    "softmax": _softmax,
     "rms_norm": _rms_norm,
     "rms_norm_backward": _rms_norm_backward,
     "layer_norm": _layer_norm,
@@ -178,9 +183,8 @@ def _function(op):
 def _field(row):
     kind = KINDS[row["kind"]]
     choices = tuple((row["choices"] or "").split("|")) if kind == "enum" else ()
-    default = {"bool": bool(row["default"]), "i64": int(row["default"])}.get(kind)
-    if kind in ("f32", "f64"):
-        default = row["default"]
+    number = row["default"]
+    default = {"f32": number, "f64": number, "bool": bool(number), "i64": int(number)}.get(kind)
     if kind == "enum":
         default = choices[int(row["default"])]
     return Field(row["name"], row["doc"], kind, row["required"], tuple(row["types"]), choices, default)

@@ -43,6 +43,27 @@ template <int T> SKR_DEVICE uint32_t pack2(float lo, float hi)
     return word;
 }
 
+/* Of each half of two words; a NaN gives way to a number. */
+template <int T> SKR_DEVICE uint32_t max2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    if (T == SKR_BF16)
+        asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    else
+        asm("max.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+template <int T> SKR_DEVICE uint32_t min2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    if (T == SKR_BF16)
+        asm("min.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    else
+        asm("min.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
 /* 16 bytes of T to and from f32. */
 template <int T> SKR_DEVICE void unpack(const uint4 &raw, float *f)
 {
@@ -462,6 +483,50 @@ template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
     return f;
 }
 
+/* 2^x: at most two units in the last place off. Subnormal results are kept; with FLUSH they are 0, for a quarter of the
+ * instructions. */
+template <bool FLUSH = false> SKR_DEVICE float exp2_fast(float x)
+{
+    float y;
+    if (FLUSH)
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    else
+        asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#define SKR_LOG2E 1.44269504f
+
+SKR_DEVICE float exp_fast(float x)
+{
+    return exp2_fast(x * SKR_LOG2E);
+}
+
+/* Pairs (largest value, sum of 2^(unit * difference to it)): the partial results of a softmax. -infinity and 0 are
+ * neutral. A NaN is lost in the maximum and kept in the sum. */
+struct skr_softmax_sums {
+    static constexpr float none = -__builtin_huge_valf();
+    float unit; /* log2(e), times what the values still have to be multiplied by */
+
+    /* What brings a sum that was taken against `from` to `to`, which is at least as large. Equal infinities give 1. */
+    __device__ __forceinline__ float factor(float from, float to) const
+    {
+        return from == to ? 1.0f : exp2_fast((from - to) * unit);
+    }
+    __device__ __forceinline__ void join(float &most, float &sum, float other_most, float other_sum) const
+    {
+        float top = fmaxf(most, other_most);
+        sum = sum * factor(most, top) + other_sum * factor(other_most, top);
+        most = top;
+    }
+    template <int LANES> __device__ __forceinline__ void lanes(float &most, float &sum) const
+    {
+        float top = lanes_reduce<skr_max, LANES>(most);
+        sum = lanes_reduce<skr_sum, LANES>(sum * factor(most, top));
+        most = top;
+    }
+};
+
 /* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
 template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
 {
@@ -615,6 +680,19 @@ template <int TPR, int THREADS> struct block_owner {
         __syncthreads();
         a = gather<A, warps>(memory.partial[turn][0]);
         b = gather<B, warps>(memory.partial[turn][1]);
+    }
+
+    /* Joins pairs that all lanes of a warp (or all TPR of them) agree on. */
+    template <class Pair> __device__ __forceinline__ void join(const Pair &pair, float &a, float &b)
+    {
+        if (TPR <= 32 || warps == 1)
+            return;
+        turn ^= 1;
+        if ((threadIdx.x & 31) == 0)
+            memory.partial[turn][0][threadIdx.x / 32] = a, memory.partial[turn][1][threadIdx.x / 32] = b;
+        __syncthreads();
+        a = memory.partial[turn][0][threadIdx.x % warps], b = memory.partial[turn][1][threadIdx.x % warps];
+        pair.template lanes<warps>(a, b);
     }
 };
 

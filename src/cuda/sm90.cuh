@@ -184,6 +184,22 @@ template <int THREADS> struct cluster_owner {
         a = lanes_reduce<A, 32>(s.x), b = lanes_reduce<B, 32>(s.y);
     }
 
+    template <class Pair> __device__ __forceinline__ void join(const Pair &pair, float &a, float &b)
+    {
+        next(8);
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
+        if (lane < my_size)
+            send8(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp)]), lane), a, b,
+                  peer_address(shared_address(&memory.barrier[area]), lane));
+        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
+        const float2 *all = (const float2 *)memory.partial[area];
+        float2 s = lane < total ? all[lane] : make_float2(Pair::none, 0.0f);
+        for (uint32_t k = lane + 32; k < total; k += 32)
+            pair.join(s.x, s.y, all[k].x, all[k].y);
+        pair.template lanes<32>(s.x, s.y);
+        a = s.x, b = s.y;
+    }
+
   private:
     /* The next exchange: area and parity go 0/0, 1/0, 0/1, 1/1, 0/0 ... */
     __device__ __forceinline__ void next(uint32_t bytes)

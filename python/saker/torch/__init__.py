@@ -5,6 +5,7 @@
     q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
     norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
     y = saker.torch.layer_norm(x, weight, bias)                # and layer_norm_quant, LayerNorm
+    p = saker.torch.softmax(x, -1, scale=0.125, causal=True)   # and log_softmax; any dimension, additive mask
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -15,5 +16,7 @@ if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
 
 from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+from ._softmax import log_softmax, softmax
 
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "layer_norm_quant", "rms_norm", "rms_norm_quant"]
+__all__ = ["RMSNorm", "log_softmax", "rms_norm", "rms_norm_quant", "softmax"]

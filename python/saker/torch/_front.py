@@ -9,6 +9,19 @@ import torch
 
 QUANT = {"tensor": 1, "row": 2, "block": 3}
 
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_tracing = getattr(torch._C, "_is_tracing", lambda: False)
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+
+
+def is_plain(*tensors):
+    """Whether these are ordinary tensors (or None) outside of any tracing: they may go straight to the extension."""
+    if _compiling() or _modes() or _transforms() or _tracing() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    return all(type(t) in _PLAIN for t in tensors)
+
 
 def straight(*tensors):
     """Contiguous tensors in place of those that the library cannot take as they are, and whether there was one."""

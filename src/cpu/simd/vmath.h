@@ -35,10 +35,10 @@ SKR_FN vf v_exp(vf x)
     return v_scale(p, n);
 }
 
-/* e^x for x <= 70, 1.25 ulp: the same reduction and polynomial with half the steps around them. Adding 1.5 * 2^23 + 151
- * rounds to an integer and leaves n + 151 in the low bits, which shifted up are those of 2^(n + 24): one product with
- * that, exact, and one with 2^-24, which rounds once where the result is subnormal. NaN gives NaN, below -104 it is 0. */
-SKR_FN vf v_exp_below(vf x)
+/* 2^24 e^x for x <= 70, 1.25 ulp: the reduction and polynomial of v_exp with half the steps around them. Adding
+ * 1.5 * 2^23 + 151 rounds to an integer and leaves n + 151 in the low bits, which shifted up are those of 2^(n + 24).
+ * All results are normal numbers; those of x <= -104 are about 2^-126, which 2^-24 makes 0. NaN gives NaN. */
+SKR_FN vf v_exp_raised(vf x)
 {
     const vf magic = v_set1(12583063.0f);
     x = v_max(x, v_set1(-104.0f));
@@ -50,7 +50,13 @@ SKR_FN vf v_exp_below(vf x)
     vf low = v_fma(v_set1(0x1.55548cp-3f), r, v_set1(0x1.fffffcp-2f));
     vf p = v_fma(v_fma(high, r, v_set1(0x1.555858p-5f)), z, low);
     p = v_add(v_fma(z, p, r), v_set1(1.0f));
-    return v_mul(v_mul(p, v_of_bits(vi_sll(v_bits(t), 23))), v_set1(0x1p-24f));
+    return v_mul(p, v_of_bits(vi_sll(v_bits(t), 23)));
+}
+
+/* e^x for x <= 70, 1.25 ulp. The last product rounds once where the result is subnormal. */
+SKR_FN vf v_exp_below(vf x)
+{
+    return v_mul(v_exp_raised(x), v_set1(0x1p-24f));
 }
 
 /* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly; 2^f = 1 + f P(f), polynomial error 1.3e-8. Outside [-151, 129] it is 0
