@@ -309,6 +309,31 @@ typedef struct saker_rms_norm_backward_args {
 } saker_rms_norm_backward_args;
 SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_rms_norm_backward_args *args);
 
+/* topk: the k largest values of each row and where they stand, in descending order; equal values by lower index. k is the
+ * last dimension of values and indices, from 0 to N. NaN is larger than anything, all NaNs are equal, -0 equals +0. With
+ * softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
+typedef struct saker_topk_args {
+    uint64_t struct_size;
+    const saker_tensor *x;       /* [..., N] float, N below 2^31 */
+    const saker_tensor *values;  /* ? out: [..., k] float, any strides. values or indices must be there */
+    const saker_tensor *indices; /* ? out: [..., k] i32, any strides */
+    int32_t softmax;             /* 1: values are softmax over the k */
+    int32_t reserved;            /* 0 */
+} saker_topk_args;
+SAKER_API saker_status saker_topk(saker_context *ctx, const saker_topk_args *args);
+
+/* topk_backward: dx is dvalues at the indices and zero elsewhere. With values, which forward gave with softmax, it is
+ * values * (dvalues - sum(values * dvalues)) instead of dvalues. The indices of a row are distinct. One outside of
+ * [0, N) is left out, and saker_context_check then says SAKER_BAD_INDEX. */
+typedef struct saker_topk_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dvalues; /* [..., k] float, any strides */
+    const saker_tensor *indices; /* [..., k] i32, any strides */
+    const saker_tensor *values;  /* ? [..., k] float, any strides: forward's values where it had softmax */
+    const saker_tensor *dx;      /* out: [..., N] float */
+} saker_topk_backward_args;
+SAKER_API saker_status saker_topk_backward(saker_context *ctx, const saker_topk_backward_args *args);
+
 /* sum_squares: out = sum of x * x over all elements, f32 (f64 inside), in a fixed order; added to what out holds with
  * accumulate. The square of a global norm: one call for each gradient, all into one out, which adamw reads to clip. */
 typedef struct saker_sum_squares_args {
