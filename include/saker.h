@@ -309,6 +309,30 @@ typedef struct saker_rms_norm_backward_args {
 } saker_rms_norm_backward_args;
 SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_rms_norm_backward_args *args);
 
+/* embedding: out[i] = table[ids[i]]. An id outside of [0, V) gives a row of zeros, and saker_context_check then says
+ * SAKER_BAD_INDEX. */
+typedef struct saker_embedding_args {
+    uint64_t struct_size;
+    const saker_tensor *table; /* [V, D] float */
+    const saker_tensor *ids;   /* [...] i32 or i64, any strides */
+    const saker_tensor *out;   /* out: [..., D] float */
+} saker_embedding_args;
+SAKER_API saker_status saker_embedding(saker_context *ctx, const saker_embedding_args *args);
+
+/* embedding_backward: dtable[v] = the sum of dout[i] over all i with ids[i] = v, f32 sums in a fixed order (that of i);
+ * zero where there is none. With accumulate it is added to what dtable holds. Rows with padding_idx (where
+ * has_padding_idx is set) and with an id outside of [0, V) are left out; the latter are reported as in forward. */
+typedef struct saker_embedding_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dout;   /* [..., D] float */
+    const saker_tensor *ids;    /* [...] i32 or i64, any strides */
+    const saker_tensor *dtable; /* out: [V, D] float */
+    int64_t padding_idx;        /* with has_padding_idx */
+    int32_t has_padding_idx;    /* 1: rows with padding_idx have no gradient */
+    int32_t accumulate;         /* 1: dtable += instead of = */
+} saker_embedding_backward_args;
+SAKER_API saker_status saker_embedding_backward(saker_context *ctx, const saker_embedding_backward_args *args);
+
 /* topk: the k largest values of each row and where they stand, in descending order; equal values by lower index. k is the
  * last dimension of values and indices, from 0 to N. NaN is larger than anything, all NaNs are equal, -0 equals +0. With
  * softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */

@@ -40,12 +40,14 @@ template <int THREADS> SKR_DEVICE void topk_backward(const skr_topk_backward_job
             any_store1(job.dx.type, dx + (int64_t)i * size, 0.0f);
         float dot = 0;
         if (job.values.data) {
+#pragma unroll 1
             for (int i = threadIdx.x; i < k; i += THREADS)
                 dot = __fmaf_rn(any_load1(job.values.type, p + i * job.values.col_stride * vbytes),
                                 any_load1(job.dvalues.type, g + i * job.dvalues.col_stride * bytes), dot);
             dot = block_reduce<skr_sum, THREADS / 32>(dot, partial[turn]);
         }
         __syncthreads();
+#pragma unroll 1
         for (int i = threadIdx.x; i < k; i += THREADS) {
             int to = at[i * job.indices.col_stride];
             if (to < 0 || to >= n) {
