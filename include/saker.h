@@ -309,6 +309,16 @@ typedef struct saker_rms_norm_backward_args {
 } saker_rms_norm_backward_args;
 SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_rms_norm_backward_args *args);
 
+/* hadamard: y = H x / sqrt(N) for each row, H the Hadamard matrix in Sylvester's order (H_ij = -1 to the number of bits
+ * that i and j share), N a power of two; f32 arithmetic. It is its own inverse and its own gradient. y may be x (the same
+ * memory, exactly). CUDA: N up to 2^20. */
+typedef struct saker_hadamard_args {
+    uint64_t struct_size;
+    const saker_tensor *x; /* [..., N] float */
+    const saker_tensor *y; /* out: x's shape, float */
+} saker_hadamard_args;
+SAKER_API saker_status saker_hadamard(saker_context *ctx, const saker_hadamard_args *args);
+
 /* embedding: out[i] = table[ids[i]]. An id outside of [0, V) gives a row of zeros, and saker_context_check then says
  * SAKER_BAD_INDEX. */
 typedef struct saker_embedding_args {
