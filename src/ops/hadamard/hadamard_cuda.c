@@ -60,9 +60,9 @@ saker_status skr_hadamard_plan_cuda(skr_call *call, skr_hadamard_job *job, const
 {
     (void)target;
     int type = job->x.type, vec = 16 / skr_type_bytes(type);
-    if (job->y.type != type || job->log_n < SKR_HADAMARD_LEAST || job->log_n > SKR_HADAMARD_MOST ||
+    if (job->rows.n_dims != 1 || job->y.type != type || job->log_n < SKR_HADAMARD_LEAST || job->log_n > SKR_HADAMARD_MOST ||
         !skr_rows_aligned(&job->rows, &job->x, vec) || !skr_rows_aligned(&job->rows, &job->y, vec)) {
-        skr_why(plan, "tiles: need x and y of one type, aligned to 16 bytes, and rows of 2^5 to 2^15 elements");
+        skr_why(plan, "tiles: need x and y of one type, one row stride each, aligned to 16 bytes, and rows of 2^5 to 2^15 elements");
         return plan_any(call, job, plan);
     }
     int i = job->log_n - SKR_HADAMARD_LEAST;

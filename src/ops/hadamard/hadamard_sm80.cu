@@ -36,7 +36,9 @@ template <int FROM, int TO> SKR_DEVICE void stages(float *f)
     }
 }
 
-SKR_DEVICE int padded(int i)
+/* Where element i of a tile stands. For numbers without common bits padded(i + j) = padded(i) + padded(j), and one of
+ * them is a constant everywhere below. */
+__host__ __device__ constexpr int padded(int i)
 {
     return i + (i >> 5);
 }
@@ -47,16 +49,16 @@ template <int THREADS, int LO, int HI> SKR_DEVICE void rounds(float *tile)
     if constexpr (LO < HI) {
         constexpr int base = LO < log2_of(THREADS) ? LO : log2_of(THREADS);
         constexpr int end = base + SKR_HADAMARD_REGS < HI ? base + SKR_HADAMARD_REGS : HI;
-        int t = threadIdx.x, first = (t & ((1 << base) - 1)) | (t >> base) << (base + SKR_HADAMARD_REGS);
-        float f[REGS];
+        int t = threadIdx.x;
+        float f[REGS], *mine = tile + padded((t & ((1 << base) - 1)) | (t >> base) << (base + SKR_HADAMARD_REGS));
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < REGS; k++)
-            f[k] = tile[padded(first + (k << base))];
+            f[k] = mine[padded(k << base)];
         stages<LO - base, end - base>(f);
 #pragma unroll
         for (int k = 0; k < REGS; k++)
-            tile[padded(first + (k << base))] = f[k];
+            mine[padded(k << base)] = f[k];
         rounds<THREADS, end, HI>(tile);
     }
 }
@@ -64,21 +66,23 @@ template <int THREADS, int LO, int HI> SKR_DEVICE void rounds(float *tile)
 template <int T, int LOG_N, int THREADS> SKR_DEVICE void hadamard(const skr_hadamard_job &job)
 {
     constexpr int V = skr_elem<T>::vec, bytes = skr_elem<T>::bytes, vectors = REGS / V, low = log2_of(V);
-    constexpr int between = log2_of(THREADS * V); /* the bit by which the vectors of a thread begin to differ */
-    constexpr int rows = THREADS * REGS >> LOG_N;
+    constexpr int N = 1 << LOG_N, turn = THREADS * V; /* elements from one vector of a thread to its next */
+    constexpr int between = log2_of(turn), rows = THREADS * REGS / N;
     extern __shared__ __align__(16) float tile[];
     wait_for_previous();
     let_next_start();
-    int64_t first = (int64_t)blockIdx.x * rows;
+    /* All powers of two: the row and the column of a thread's vectors are those of its first, plus constants. */
+    int64_t row = (int64_t)blockIdx.x * rows + ((int)threadIdx.x * V >> LOG_N), column = (int)threadIdx.x * V & (N - 1);
+    int64_t left = job.rows.m - row;
+    const char *x = (const char *)job.x.data + (row * job.x.stride[0] + column) * bytes;
+    char *y = (char *)job.y.data + (row * job.y.stride[0] + column) * bytes;
     uint4 raw[vectors];
 #pragma unroll
     for (int j = 0; j < vectors; j++) {
-        int at = (j * THREADS + (int)threadIdx.x) * V;
-        int64_t row = first + (at >> LOG_N);
+        int rows_on = j * turn / N, columns_on = j * turn % N;
         raw[j] = make_uint4(0, 0, 0, 0);
-        if (row < job.rows.m)
-            raw[j] = load16_once((const char *)job.x.data + (skr_row_offset(&job.rows, job.x.stride, row) +
-                                                             (at & ((1 << LOG_N) - 1))) * bytes);
+        if (rows_on < left)
+            raw[j] = load16_once(x + (rows_on * job.x.stride[0] + columns_on) * bytes);
     }
     float f[REGS];
 #pragma unroll
@@ -90,25 +94,24 @@ template <int T, int LOG_N, int THREADS> SKR_DEVICE void hadamard(const skr_hada
     stages<low, low + (high > 0 ? high : 0)>(f);
     constexpr int until = LOG_N < between ? LOG_N : between;
     if constexpr (low < until) {
+        float *mine = tile + padded((int)threadIdx.x * V);
 #pragma unroll
         for (int k = 0; k < REGS; k++)
-            tile[padded((k / V * THREADS + (int)threadIdx.x) * V + k % V)] = f[k];
+            mine[padded(k / V * turn) + k % V] = f[k];
         rounds<THREADS, low, until>(tile);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < REGS; k++)
-            f[k] = tile[padded((k / V * THREADS + (int)threadIdx.x) * V + k % V)];
+            f[k] = mine[padded(k / V * turn) + k % V];
     }
 #pragma unroll
     for (int k = 0; k < REGS; k++)
         f[k] *= job.scale;
 #pragma unroll
     for (int j = 0; j < vectors; j++) {
-        int at = (j * THREADS + (int)threadIdx.x) * V;
-        int64_t row = first + (at >> LOG_N);
-        if (row < job.rows.m)
-            store16_once((char *)job.y.data + (skr_row_offset(&job.rows, job.y.stride, row) +
-                                               (at & ((1 << LOG_N) - 1))) * bytes, pack<T>(f + j * V));
+        int rows_on = j * turn / N, columns_on = j * turn % N;
+        if (rows_on < left)
+            store16_once(y + (rows_on * job.y.stride[0] + columns_on) * bytes, pack<T>(f + j * V));
     }
 }
 
@@ -130,7 +133,7 @@ template <int T, int LOG_N, int THREADS> SKR_DEVICE void hadamard(const skr_hada
 extern "C" __global__ void __launch_bounds__(SKR_HADAMARD_ANY)
     skr_hadamard_any(const __grid_constant__ skr_hadamard_job job)
 {
-    extern __shared__ __align__(16) float tile[];
+    extern __shared__ __align__(16) float whole[];
     wait_for_previous();
     let_next_start();
     int log_piece = min(job.log_n, (int)SKR_HADAMARD_MOST), n = 1 << log_piece, pieces = 1 << (job.log_n - log_piece);
@@ -141,22 +144,22 @@ extern "C" __global__ void __launch_bounds__(SKR_HADAMARD_ANY)
         char *y = (char *)job.y.data + (skr_row_offset(&job.rows, job.y.stride, row) + begin) * to;
         __syncthreads();
         for (int i = threadIdx.x; i < n; i += SKR_HADAMARD_ANY)
-            tile[i] = any_load1(job.x.type, x + (int64_t)i * from);
+            whole[i] = any_load1(job.x.type, x + (int64_t)i * from);
         for (int h = 1; h < n; h *= 2) {
             __syncthreads();
             for (int p = threadIdx.x; p < n / 2; p += SKR_HADAMARD_ANY) {
                 int i = 2 * p - (p & (h - 1));
-                float a = tile[i], b = tile[i + h];
-                tile[i] = a + b;
-                tile[i + h] = a - b;
+                float a = whole[i], b = whole[i + h];
+                whole[i] = a + b;
+                whole[i + h] = a - b;
             }
         }
         __syncthreads();
         for (int i = threadIdx.x; i < n; i += SKR_HADAMARD_ANY)
             if (pieces > 1)
-                ((float *)job.head.workspace)[row * job.n + begin + i] = tile[i];
+                ((float *)job.head.workspace)[row * job.n + begin + i] = whole[i];
             else
-                any_store1(job.y.type, y + (int64_t)i * to, tile[i] * job.scale);
+                any_store1(job.y.type, y + (int64_t)i * to, whole[i] * job.scale);
     }
 }
 
