@@ -15,7 +15,7 @@ enum { TABLE, IDS, OUT, N_FIELDS };
 
 static const saker_field fields[N_FIELDS] = {
     [TABLE] = SKR_IN(embedding, table, 1, skr_floats, "[V, D]"),
-    [IDS] = SKR_IN(embedding, ids, 1, skr_indices, "[...]: rows of table"),
+    [IDS] = SKR_IN(embedding, ids, 1, skr_index_types, "[...]: rows of table"),
     [OUT] = SKR_OUT(embedding, out, 1, skr_floats, "[..., D]: the rows"),
 };
 
@@ -23,7 +23,7 @@ enum { B_DOUT, B_IDS, B_DTABLE, B_PADDING, B_HAS_PADDING, B_ACCUMULATE, N_B_FIEL
 
 static const saker_field backward_fields[N_B_FIELDS] = {
     [B_DOUT] = SKR_IN(embedding_backward, dout, 1, skr_floats, "[..., D]: gradient of out"),
-    [B_IDS] = SKR_IN(embedding_backward, ids, 1, skr_indices, "[...]: as in forward"),
+    [B_IDS] = SKR_IN(embedding_backward, ids, 1, skr_index_types, "[...]: as in forward"),
     [B_DTABLE] = SKR_INOUT(embedding_backward, dtable, 1, skr_floats, "[V, D]: gradient of table"),
     [B_PADDING] = SKR_OPTION_I64(embedding_backward, padding_idx, 0, "id without a gradient, with has_padding_idx"),
     [B_HAS_PADDING] = SKR_OPTION_BOOL(embedding_backward, has_padding_idx, "padding_idx counts"),
