@@ -12,6 +12,20 @@ import torch as _torch
 if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {_torch.__version__}")
 
+from ._adamw import AdamW, adamw_, sum_squares_
+from ._embedding import embedding
+from ._hadamard import hadamard
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+from ._topk import topk
 
-__all__ = ["RMSNorm", "rms_norm", "rms_norm_quant"]
+__all__ = [
+    "AdamW",
+    "RMSNorm",
+    "adamw_",
+    "embedding",
+    "hadamard",
+    "rms_norm",
+    "rms_norm_quant",
+    "sum_squares_",
+    "topk",
+]

@@ -8,8 +8,8 @@
 
 /* Written beside the CUDA kernels (embedding_cuda.c). */
 saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, const skr_target *target, skr_plan *plan);
-saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job,
-                                              const skr_target *target, skr_plan *plan);
+saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job, const skr_target *target,
+                                              skr_plan *plan);
 
 enum { TABLE, IDS, OUT, N_FIELDS };
 
@@ -43,14 +43,17 @@ static saker_status check_shapes(skr_call *call, const skr_view *table, const sk
         return skr_fail(call, SAKER_UNSUPPORTED, "%s has %lld rows, expected less than 2^31", table->name,
                         (long long)table->shape[0]);
     if (rows->ndim < 1 || rows->shape[rows->ndim - 1] != table->shape[1])
-        return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s and %s has shape %s, expected the same last dimension",
-                        rows->name, skr_shape_text(rows, text), table->name, skr_shape_text(table, other));
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "%s has shape %s and %s has shape %s, expected the same last dimension", rows->name,
+                        skr_shape_text(rows, text), table->name, skr_shape_text(table, other));
     bool same = ids->ndim == rows->ndim - 1;
     for (int i = 0; same && i < ids->ndim; i++)
         same = ids->shape[i] == rows->shape[i];
     if (!same)
-        return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s and %s has shape %s, expected that without the last "
-                        "dimension", ids->name, skr_shape_text(ids, text), rows->name, skr_shape_text(rows, other));
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "%s has shape %s and %s has shape %s, expected that without the last "
+                        "dimension",
+                        ids->name, skr_shape_text(ids, text), rows->name, skr_shape_text(rows, other));
     return skr_last_contiguous(call, table);
 }
 
@@ -93,7 +96,8 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     SKR_TRY(check_rows(call, &v[B_DOUT], &v[B_IDS], &job->dout, &job->ids, &job->rows));
     SKR_TRY(skr_check_alias(call, v, N_B_FIELDS, NULL, 0));
     if (job->rows.m > INT32_MAX / 2)
-        return skr_fail(call, SAKER_UNSUPPORTED, "ids has %lld elements, expected at most 2^30", (long long)job->rows.m);
+        return skr_fail(call, SAKER_UNSUPPORTED, "ids has %lld elements, expected at most 2^30",
+                        (long long)job->rows.m);
     job->dtable = table_of(&v[B_DTABLE]);
     job->v = v[B_DTABLE].shape[0];
     job->d = v[B_DTABLE].shape[1];
@@ -125,8 +129,8 @@ static saker_status plan_backward(skr_call *call, void *job, const skr_target *t
         return skr_embedding_backward_plan_cuda(call, j, target, out);
     int64_t at = 0;
     out->variant = "sort and sum";
-    out->traffic_bytes =
-        skr_mul(j->rows.m, skr_row_bytes(&j->dout, j->d)) + skr_mul(j->v, skr_mul(j->d, skr_type_bytes(j->dtable.type)));
+    out->traffic_bytes = skr_mul(j->rows.m, skr_row_bytes(&j->dout, j->d)) +
+                         skr_mul(j->v, skr_mul(j->d, skr_type_bytes(j->dtable.type)));
     j->starts_at = skr_take(&at, skr_mul(j->v + 1, sizeof(int32_t)));
     j->places_at = skr_take(&at, skr_mul(j->rows.m, sizeof(int32_t)));
     j->sums_at = skr_take(&at, skr_mul(target->width, 2 * SKR_EMBED_COLUMNS * sizeof(float)));

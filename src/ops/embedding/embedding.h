@@ -1,9 +1,9 @@
 /* embedding.h - the jobs of embedding and embedding_backward.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The gradient sorts the places of the tokens by id, keeping their order, and adds the rows of each run. Sums are made in
- * stretches of SKR_EMBED_RUN sorted places, counted from the first of all (CUDA) or of the id (CPU): so a frequent id is
- * shared by many blocks, and no chain of additions is long. */
+ * The gradient sorts the places of the tokens by id, keeping their order, and adds the rows of each run. Sums are made
+ * in stretches of SKR_EMBED_RUN sorted places, counted from the first of all (CUDA) or of the id (CPU): so a frequent
+ * id is shared by many blocks, and no chain of additions is long. */
 #ifndef SKR_EMBEDDING_H
 #define SKR_EMBEDDING_H
 
@@ -39,9 +39,9 @@ typedef struct skr_embedding_backward_job {
     int64_t padding; /* -1: none */
     int32_t accumulate;
     /* CUDA plan */
-    int32_t vec;        /* columns of a thread */
-    int32_t tiles;      /* blocks that sort */
-    int32_t parts;      /* stretches */
+    int32_t vec;   /* columns of a thread */
+    int32_t tiles; /* blocks that sort */
+    int32_t parts; /* stretches */
     int32_t column_blocks;
     int32_t last_pass;
     int32_t pass_bits[4]; /* bits of each pass's digit */

@@ -1,9 +1,10 @@
 /* embedding_backward_sm80.cu - the gradient of embedding's table on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The places of the tokens are sorted by id in passes of up to nine bits (count, scan, scatter: stable, so equal ids keep
- * their order). Then each stretch of SKR_EMBED_RUN sorted places is summed by its own blocks; an id that lies within a
- * stretch is written at once, one that goes on into the next stretch leaves partial sums, which a last kernel adds. */
+ * The places of the tokens are sorted by id in passes of up to nine bits (count, scan, scatter: stable, so equal ids
+ * keep their order). Then each stretch of SKR_EMBED_RUN sorted places is summed by its own blocks; an id that lies
+ * within a stretch is written at once, one that goes on into the next stretch leaves partial sums, which a last kernel
+ * adds. */
 #include "../../cuda/device.cuh"
 #include "embedding.h"
 
@@ -84,7 +85,8 @@ template <int PASS> SKR_DEVICE void scatter(const job_t &job)
         }
     }
     __syncthreads();
-    const uint32_t *counts = (const uint32_t *)space(job, job.counts_at); /* scanned: where each digit of a tile begins */
+    const uint32_t *counts =
+        (const uint32_t *)space(job, job.counts_at); /* scanned: where each digit of a tile begins */
     for (int d = threadIdx.x; d < BINS; d += THREADS) {
         uint32_t at = counts[(int64_t)d * job.tiles + blockIdx.x];
         for (int w = 0; w < WARPS; w++) {
@@ -309,8 +311,7 @@ template <int V> SKR_DEVICE void join(const job_t &job)
 }
 
 #define SUMS(name, type, wide)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        skr_embedding_sums_##name(const __grid_constant__ job_t job)                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS) skr_embedding_sums_##name(const __grid_constant__ job_t job) \
     {                                                                                                                  \
         sums<type, wide>(job);                                                                                         \
     }
@@ -322,8 +323,7 @@ SUMS(f16_any, SKR_F16, false)
 SUMS(bf16_any, SKR_BF16, false)
 
 #define JOIN(v)                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        skr_embedding_join_##v(const __grid_constant__ job_t job)                                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS) skr_embedding_join_##v(const __grid_constant__ job_t job)    \
     {                                                                                                                  \
         join<v>(job);                                                                                                  \
     }

@@ -70,17 +70,17 @@ static void launch(skr_plan *plan, skr_cuda_kernel *kernel, int64_t grid, uint32
     step->overlap = true;
 }
 
-saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job,
-                                              const skr_target *target, skr_plan *plan);
+saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job, const skr_target *target,
+                                              skr_plan *plan);
 
-saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job,
-                                              const skr_target *target, skr_plan *plan)
+saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job, const skr_target *target,
+                                              skr_plan *plan)
 {
     (void)target;
     int64_t m = job->rows.m, at = 0;
     int vec = 16 / skr_type_bytes(job->dout.type), bits = 1;
-    bool wide = job->d % 8 == 0 && skr_rows_aligned(&job->rows, &job->dout, vec) &&
-                skr_param_aligned(job->v, &job->dtable, 8);
+    bool wide =
+        job->d % 8 == 0 && skr_rows_aligned(&job->rows, &job->dout, vec) && skr_param_aligned(job->v, &job->dtable, 8);
     while (job->v >> bits)
         bits++;
     int passes = (bits + SKR_EMBED_DIGIT - 1) / SKR_EMBED_DIGIT;

@@ -56,8 +56,7 @@ template <bool COPY, int V> SKR_DEVICE void embedding(const skr_embedding_job &j
         if (!good && lane == 0)
             *job.head.error_word = SKR_BAD_INDEX;
         const char *x = (const char *)job.table.data + id * job.table.stride * skr_type_bytes(job.table.type);
-        char *y = (char *)job.out.data +
-                  skr_row_offset(&job.rows, job.out.stride, row) * skr_type_bytes(job.out.type);
+        char *y = (char *)job.out.data + skr_row_offset(&job.rows, job.out.stride, row) * skr_type_bytes(job.out.type);
         for (int first = lane; first < vectors; first += job.lanes * UNROLL) {
             access<COPY, V> a[UNROLL];
 #pragma unroll

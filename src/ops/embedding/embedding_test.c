@@ -88,8 +88,13 @@ static void common(suite_case *c, spec *s)
         s->low = -1;
         s->high = s->v;
     }
-    c->tensor[1] = (suite_tensor){.field = "ids", .type = s->has & WIDE_IDS ? SAKER_I64 : SAKER_I32, .ndim = 1,
-                                  .shape = {s->m}, .fill = SUITE_RANGE, .low = s->low, .high = s->high};
+    c->tensor[1] = (suite_tensor){.field = "ids",
+                                  .type = s->has & WIDE_IDS ? SAKER_I64 : SAKER_I32,
+                                  .ndim = 1,
+                                  .shape = {s->m},
+                                  .fill = SUITE_RANGE,
+                                  .low = s->low,
+                                  .high = s->high};
     if (s->has & STRIDED)
         c->tensor[1].stride[0] = 3;
     snprintf(c->name, sizeof c->name, "%s %s %lld of %lldx%lld ids %lld..%lld has=%d%s", type_text(s->table),

@@ -51,9 +51,9 @@ SKR_FN void stages(int count, float *y, int64_t n, int64_t h)
             SKR_UNROLL
             for (int step = 1; step < count; step *= 2)
                 SKR_UNROLL
-                for (int k = 0; k < count; k++)
-                    if (!(k & step))
-                        butterfly(&v[k], &v[k + step]);
+            for (int k = 0; k < count; k++)
+                if (!(k & step))
+                    butterfly(&v[k], &v[k + step]);
             SKR_UNROLL
             for (int k = 0; k < count; k++)
                 v_store(SKR_F32, y, j + k * h, v[k]);

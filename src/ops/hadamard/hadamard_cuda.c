@@ -12,21 +12,23 @@ static const uint32_t threads_of[] = {
 #include "hadamard_kernels.def"
 };
 static skr_cuda_kernel kernels[3][sizeof threads_of / sizeof *threads_of] = {
-    [SKR_F32] = {
+    [SKR_F32] =
+        {
 #define SKR_HADAMARD(log_n, threads) SKR_KERNEL(hadamard_sm80, "skr_hadamard_f32_" #log_n, TILE(threads), 1),
 #include "hadamard_kernels.def"
-    },
-    [SKR_F16] = {
+        },
+    [SKR_F16] =
+        {
 #define SKR_HADAMARD(log_n, threads) SKR_KERNEL(hadamard_sm80, "skr_hadamard_f16_" #log_n, TILE(threads), 1),
 #include "hadamard_kernels.def"
-    },
-    [SKR_BF16] = {
+        },
+    [SKR_BF16] =
+        {
 #define SKR_HADAMARD(log_n, threads) SKR_KERNEL(hadamard_sm80, "skr_hadamard_bf16_" #log_n, TILE(threads), 1),
 #include "hadamard_kernels.def"
-    },
+        },
 };
-static skr_cuda_kernel any =
-    SKR_KERNEL(hadamard_sm80, "skr_hadamard_any", sizeof(float) << SKR_HADAMARD_MOST, 1);
+static skr_cuda_kernel any = SKR_KERNEL(hadamard_sm80, "skr_hadamard_any", sizeof(float) << SKR_HADAMARD_MOST, 1);
 static skr_cuda_kernel join = SKR_KERNEL(hadamard_sm80, "skr_hadamard_join", 0, 1);
 
 static saker_status plan_any(skr_call *call, skr_hadamard_job *job, skr_plan *plan)
@@ -47,7 +49,8 @@ static saker_status plan_any(skr_call *call, skr_hadamard_job *job, skr_plan *pl
         skr_take(&at, skr_mul(job->rows.m, skr_mul(job->n, sizeof(float))));
         step = skr_plan_step(plan);
         step->kernel = &join;
-        step->grid = (uint32_t)skr_min(skr_mul(job->rows.m, (1 << SKR_HADAMARD_MOST) / SKR_HADAMARD_ANY), SKR_ROWS_GRID);
+        step->grid =
+            (uint32_t)skr_min(skr_mul(job->rows.m, (1 << SKR_HADAMARD_MOST) / SKR_HADAMARD_ANY), SKR_ROWS_GRID);
         step->block = SKR_HADAMARD_ANY;
         step->overlap = true;
     }
@@ -60,9 +63,11 @@ saker_status skr_hadamard_plan_cuda(skr_call *call, skr_hadamard_job *job, const
 {
     (void)target;
     int type = job->x.type, vec = 16 / skr_type_bytes(type);
-    if (job->rows.n_dims != 1 || job->y.type != type || job->log_n < SKR_HADAMARD_LEAST || job->log_n > SKR_HADAMARD_MOST ||
-        !skr_rows_aligned(&job->rows, &job->x, vec) || !skr_rows_aligned(&job->rows, &job->y, vec)) {
-        skr_why(plan, "tiles: need x and y of one type, one row stride each, aligned to 16 bytes, and rows of 2^5 to 2^15 elements");
+    if (job->rows.n_dims != 1 || job->y.type != type || job->log_n < SKR_HADAMARD_LEAST ||
+        job->log_n > SKR_HADAMARD_MOST || !skr_rows_aligned(&job->rows, &job->x, vec) ||
+        !skr_rows_aligned(&job->rows, &job->y, vec)) {
+        skr_why(plan, "tiles: need x and y of one type, one row stride each, aligned to 16 bytes, and rows of 2^5 to "
+                      "2^15 elements");
         return plan_any(call, job, plan);
     }
     int i = job->log_n - SKR_HADAMARD_LEAST;

@@ -1,8 +1,8 @@
 /* hadamard_sm80.cu - the Hadamard transform of rows on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A block holds a tile of 32 elements a thread: one row, or several short ones. Elements are read in 16-byte vectors, the
- * stages inside of a thread (the low bits of the index, and the high bits by which its vectors differ) are done in
+ * A block holds a tile of 32 elements a thread: one row, or several short ones. Elements are read in 16-byte vectors,
+ * the stages inside of a thread (the low bits of the index, and the high bits by which its vectors differ) are done in
  * registers; then the tile goes through shared memory, where each thread takes 32 elements that differ in five other
  * bits, for as many rounds as there are bits left (at most two), and back to vectors for the store. The padding of one
  * word after 32 keeps all of these free of bank conflicts but few. */

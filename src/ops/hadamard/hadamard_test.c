@@ -82,8 +82,12 @@ static void add(saker_type x, saker_type y, int64_t m, int64_t n, int has, suite
     saker_hadamard_args a = {.struct_size = sizeof a};
     memcpy(c->args, &a, sizeof a);
     for (int i = 0; i < 2; i++) {
-        c->tensor[i] = (suite_tensor){.field = i ? "y" : "x", .role = i ? SUITE_OUT : SUITE_IN, .type = i ? y : x,
-                                      .ndim = 2, .shape = {m, n}, .fill = fill};
+        c->tensor[i] = (suite_tensor){.field = i ? "y" : "x",
+                                      .role = i ? SUITE_OUT : SUITE_IN,
+                                      .type = i ? y : x,
+                                      .ndim = 2,
+                                      .shape = {m, n},
+                                      .fill = fill};
         if (has & STRIDED) {
             c->tensor[i].stride[0] = n + 8;
             c->tensor[i].stride[1] = 1;
@@ -95,8 +99,11 @@ static void add(saker_type x, saker_type y, int64_t m, int64_t n, int has, suite
     c->flops = (double)(m * n) * (log2((double)(n ? n : 1)) + 1);
     snprintf(c->name, sizeof c->name, "%s %s %lldx%lld has=%d fill=%d%s",
              saker_type_name((saker_dtype){(uint8_t)x, (uint8_t)((int)x >> 8), 1}),
-             saker_type_name((saker_dtype){(uint8_t)y, (uint8_t)((int)y >> 8), 1}), (long long)m, (long long)n, has, fill,
-             use == SUITE_CHECK ? "" : use == SUITE_CACHE ? " in cache" : " bench");
+             saker_type_name((saker_dtype){(uint8_t)y, (uint8_t)((int)y >> 8), 1}), (long long)m, (long long)n, has,
+             fill,
+             use == SUITE_CHECK   ? ""
+             : use == SUITE_CACHE ? " in cache"
+                                  : " bench");
 }
 
 static void build(void)

@@ -53,8 +53,9 @@ static saker_status check_width(skr_call *call, const skr_view *x)
     SKR_TRY(skr_last_contiguous(call, x));
     int64_t n = x->shape[x->ndim - 1];
     if (n > INT32_MAX)
-        return skr_fail(call, SAKER_UNSUPPORTED, "%s has rows of %lld elements, expected less than 2^31 (indices are i32)",
-                        x->name, (long long)n);
+        return skr_fail(call, SAKER_UNSUPPORTED,
+                        "%s has rows of %lld elements, expected less than 2^31 (indices are i32)", x->name,
+                        (long long)n);
     return SAKER_OK;
 }
 
@@ -114,8 +115,8 @@ static saker_status plan_cpu(skr_call *call, skr_topk_job *job, const skr_target
     job->rows_per_task = skr_rows_per_task(job->rows.m, bytes, target->width);
     /* Survivors, as many again for the sort, and a row of f32 for softmax. */
     job->room = skr_max(SKR_TOPK_INSERT, 2 * job->k + 128);
-    job->scratch_bytes =
-        (int64_t)skr_align_up((size_t)(2 * job->room * (int64_t)sizeof(uint64_t) + job->k * (int64_t)sizeof(float)), 256);
+    job->scratch_bytes = (int64_t)skr_align_up(
+        (size_t)(2 * job->room * (int64_t)sizeof(uint64_t) + job->k * (int64_t)sizeof(float)), 256);
     skr_cpu_step(plan, 0, skr_ceil_div(job->rows.m, job->rows_per_task));
     return skr_take_done(call, skr_mul(target->width, job->scratch_bytes), plan);
 }

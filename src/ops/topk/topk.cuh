@@ -1,11 +1,11 @@
 /* topk.cuh - a block finds the k largest elements of a row by radix select, and sorts them.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Elements are ordered by key, then by lower index: as one number of key bits and index bits. Its digits are decided from
- * the top, one pass over the row each: a histogram of the digit among the elements that share the digits found so far
- * says which value the k-th largest has there. As soon as all that are not yet ruled out fit the list of survivors (for
- * ordinary data after one or two passes), they are collected and sorted. Ties beyond that are decided by digits of the
- * index, so any row ends, and the result does not depend on who comes first.
+ * Elements are ordered by key, then by lower index: as one number of key bits and index bits. Its digits are decided
+ * from the top, one pass over the row each: a histogram of the digit among the elements that share the digits found so
+ * far says which value the k-th largest has there. As soon as all that are not yet ruled out fit the list of survivors
+ * (for ordinary data after one or two passes), they are collected and sorted. Ties beyond that are decided by digits of
+ * the index, so any row ends, and the result does not depend on who comes first.
  *
  * Where the keys of a row fit shared memory the row is read once. */
 #ifndef SKR_TOPK_CUH
@@ -132,8 +132,8 @@ template <int THREADS> SKR_DEVICE void bitonic_sort(uint64_t *a, int size)
 }
 
 /* softmax over the k sorted values and the outputs. */
-template <int T, int THREADS> SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x,
-                                                      const uint64_t *list, topk_shared &s)
+template <int T, int THREADS>
+SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x, const uint64_t *list, topk_shared &s)
 {
     constexpr int bytes = skr_elem<T>::bytes;
     int k = (int)job.k;
@@ -162,9 +162,9 @@ template <int T, int THREADS> SKR_DEVICE void put_row(const skr_topk_job &job, i
     }
 }
 
-template <int T, int THREADS, int BITS>
-SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row, uint32_t *histogram, uint64_t *list, uint64_t *ranked,
-                         typename topk_key<T>::stored *keys, topk_shared &s)
+template <int T, int THREADS, int BITS> SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row,
+                                                                 uint32_t *histogram, uint64_t *list, uint64_t *ranked,
+                                                                 typename topk_key<T>::stored *keys, topk_shared &s)
 {
     typedef topk_key<T> key_type;
     constexpr int bins = 1 << BITS;

@@ -18,18 +18,21 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 #define SHARED (SKR_TOPK_SHARED + 24 * 1024)
 static skr_cuda_kernel kernels[3][N_SHAPES] = {
-    [SKR_F32] = {
+    [SKR_F32] =
+        {
 #define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_f32_" #threads, SHARED, 1),
 #include "topk_kernels.def"
-    },
-    [SKR_F16] = {
+        },
+    [SKR_F16] =
+        {
 #define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_f16_" #threads, SHARED, 1),
 #include "topk_kernels.def"
-    },
-    [SKR_BF16] = {
+        },
+    [SKR_BF16] =
+        {
 #define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_bf16_" #threads, SHARED, 1),
 #include "topk_kernels.def"
-    },
+        },
 };
 static const char *const variants[N_SHAPES] = {
 #define SKR_TOPK(threads, bits, most) "radix select " #threads,

@@ -42,8 +42,8 @@ static int by_value(const void *a, const void *b)
     return i < j ? -1 : 1;
 }
 
-/* softmax of f32: the exponential is off by at most 2 units, its argument by half a unit of a difference that matters up
- * to 104; the sum is f64 or short. */
+/* softmax of f32: the exponential is off by at most 2 units, its argument by half a unit of a difference that matters
+ * up to 104; the sum is f64 or short. */
 static void softmax(saker_type type, double *v, double *bound, int64_t k)
 {
     double sum = 0, top = v[0];
@@ -143,7 +143,8 @@ static const char *type_text(saker_type type)
     return saker_type_name((saker_dtype){(uint8_t)type, (uint8_t)((int)type >> 8), 1});
 }
 
-static suite_tensor *tensor(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type, int64_t n)
+static suite_tensor *tensor(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type,
+                            int64_t n)
 {
     suite_tensor *t = &c->tensor[c->n_tensors++];
     *t = (suite_tensor){.field = field, .role = role, .type = type, .ndim = 2, .shape = {s->m, n}, .fill = s->fill};
@@ -215,8 +216,8 @@ static void build(void)
 {
     static const int64_t n[] = {1, 2, 7, 33, 64, 128, 129, 256, 1000, 1024, 1025, 4096, 8193, 32768, 40001, 131072};
     static const int64_t k[] = {1, 2, 5, 8, 31, 32, 64, 65, 128, 300, 2048, 5000};
-    static const suite_fill fills[] = {SUITE_TIES,        SUITE_ZERO,    SUITE_CONSTANT, SUITE_ONE_NAN, SUITE_ONE_INF,
-                                       SUITE_ALTERNATING, SUITE_MASKED,  SUITE_TINY,     SUITE_LARGE,   SUITE_COUNT};
+    static const suite_fill fills[] = {SUITE_TIES,        SUITE_ZERO,   SUITE_CONSTANT, SUITE_ONE_NAN, SUITE_ONE_INF,
+                                       SUITE_ALTERNATING, SUITE_MASKED, SUITE_TINY,     SUITE_LARGE,   SUITE_COUNT};
     cases = calloc(MAX_CASES, sizeof *cases);
     if (!cases)
         abort();
@@ -275,7 +276,8 @@ static void build_backward(void)
         add_backward((spec){floats[t], .m = 3, .n = 0, .k = 0, .has = 0});
         for (int64_t width = 1024; width <= 131072; width *= 32)
             for (int cuda = 0; cuda < 2; cuda++)
-                add_backward((spec){floats[t], .m = ((int64_t)(cuda ? 512 : 256) << 20) / suite_type_bytes(floats[t]) / width,
+                add_backward((spec){floats[t],
+                                    .m = ((int64_t)(cuda ? 512 : 256) << 20) / suite_type_bytes(floats[t]) / width,
                                     .n = width, .k = 8, .has = 0, .use = cuda ? SUITE_BENCH_CUDA : SUITE_BENCH});
     }
 }
