@@ -359,6 +359,64 @@ typedef struct saker_layer_norm_backward_args {
     int32_t accumulate; /* 1: dweight and dbias += instead of = */
 } saker_layer_norm_backward_args;
 SAKER_API saker_status saker_layer_norm_backward(saker_context *ctx, const saker_layer_norm_backward_args *args);
+/* hadamard: y = H x / sqrt(N) for each row, H the Hadamard matrix in Sylvester's order (H_ij = -1 to the number of bits
+ * that i and j share), N a power of two; f32 arithmetic. It is its own inverse and its own gradient. y may be x (the same
+ * memory, exactly). CUDA: N up to 2^20. */
+typedef struct saker_hadamard_args {
+    uint64_t struct_size;
+    const saker_tensor *x; /* [..., N] float */
+    const saker_tensor *y; /* out: x's shape, float */
+} saker_hadamard_args;
+SAKER_API saker_status saker_hadamard(saker_context *ctx, const saker_hadamard_args *args);
+
+/* embedding: out[i] = table[ids[i]]. An id outside of [0, V) gives a row of zeros, and saker_context_check then says
+ * SAKER_BAD_INDEX. */
+typedef struct saker_embedding_args {
+    uint64_t struct_size;
+    const saker_tensor *table; /* [V, D] float */
+    const saker_tensor *ids;   /* [...] i32 or i64, any strides */
+    const saker_tensor *out;   /* out: [..., D] float */
+} saker_embedding_args;
+SAKER_API saker_status saker_embedding(saker_context *ctx, const saker_embedding_args *args);
+
+/* embedding_backward: dtable[v] = the sum of dout[i] over all i with ids[i] = v, f32 sums in a fixed order (that of i);
+ * zero where there is none. With accumulate it is added to what dtable holds. Rows with padding_idx (where
+ * has_padding_idx is set) and with an id outside of [0, V) are left out; the latter are reported as in forward. */
+typedef struct saker_embedding_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dout;   /* [..., D] float */
+    const saker_tensor *ids;    /* [...] i32 or i64, any strides */
+    const saker_tensor *dtable; /* out: [V, D] float */
+    int64_t padding_idx;        /* with has_padding_idx */
+    int32_t has_padding_idx;    /* 1: rows with padding_idx have no gradient */
+    int32_t accumulate;         /* 1: dtable += instead of = */
+} saker_embedding_backward_args;
+SAKER_API saker_status saker_embedding_backward(saker_context *ctx, const saker_embedding_backward_args *args);
+
+/* topk: the k largest values of each row and where they stand, in descending order; equal values by lower index. k is the
+ * last dimension of values and indices, from 0 to N. NaN is larger than anything, all NaNs are equal, -0 equals +0. With
+ * softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
+typedef struct saker_topk_args {
+    uint64_t struct_size;
+    const saker_tensor *x;       /* [..., N] float, N below 2^31 */
+    const saker_tensor *values;  /* ? out: [..., k] float, any strides. values or indices must be there */
+    const saker_tensor *indices; /* ? out: [..., k] i32, any strides */
+    int32_t softmax;             /* 1: values are softmax over the k */
+    int32_t reserved;            /* 0 */
+} saker_topk_args;
+SAKER_API saker_status saker_topk(saker_context *ctx, const saker_topk_args *args);
+
+/* topk_backward: dx is dvalues at the indices and zero elsewhere. With values, which forward gave with softmax, it is
+ * values * (dvalues - sum(values * dvalues)) instead of dvalues. The indices of a row are distinct. One outside of
+ * [0, N) is left out, and saker_context_check then says SAKER_BAD_INDEX. */
+typedef struct saker_topk_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dvalues; /* [..., k] float, any strides */
+    const saker_tensor *indices; /* [..., k] i32, any strides */
+    const saker_tensor *values;  /* ? [..., k] float, any strides: forward's values where it had softmax */
+    const saker_tensor *dx;      /* out: [..., N] float */
+} saker_topk_backward_args;
+SAKER_API saker_status saker_topk_backward(saker_context *ctx, const saker_topk_backward_args *args);
 
 /* sum_squares: out = sum of x * x over all elements, f32 (f64 inside), in a fixed order; added to what out holds with
  * accumulate. The square of a global norm: one call for each gradient, all into one out, which adamw reads to clip. */

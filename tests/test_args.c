@@ -159,6 +159,7 @@ static const struct {
     const char *op, *a, *b;
 } allowed_pairs[] = {{"rms_norm", "x", "y"},
                      {"rms_norm", "residual", "residual_out"},
+                     {"hadamard", "x", "y"},
                      {"rms_norm_backward", "dy", "dx"},
                      {"rms_norm_backward", "dresidual_out", "dx"},
                      {"layer_norm", "x", "y"},

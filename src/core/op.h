@@ -187,6 +187,7 @@ extern const skr_op *const skr_ops[SKR_N_OPS];
 
 extern const uint32_t skr_floats[]; /* f32 f16 bf16 */
 extern const uint32_t skr_f32_only[];
+extern const uint32_t skr_i32_only[];
 extern const uint32_t skr_i64_only[];
 extern const uint32_t skr_index_types[]; /* i32 i64 */
 extern const uint32_t skr_quant_types[]; /* i8 e4m3 e5m2 */

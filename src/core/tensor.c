@@ -18,6 +18,7 @@ static const struct {
 
 const uint32_t skr_floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16, 0};
 const uint32_t skr_f32_only[] = {SAKER_F32, 0};
+const uint32_t skr_i32_only[] = {SAKER_I32, 0};
 const uint32_t skr_i64_only[] = {SAKER_I64, 0};
 const uint32_t skr_index_types[] = {SAKER_I32, SAKER_I64, 0};
 const uint32_t skr_quant_types[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, 0};

@@ -120,4 +120,30 @@ static void copy_param(const skr_job_head *head, const skr_param *p, float offse
     }
 }
 
+/* One element of a float type. */
+static inline float load_one(int type, const void *p, int64_t i)
+{
+    float f[SKR_LANES];
+    if (type == SKR_F32)
+        return ((const float *)p)[i];
+    v_store(SKR_F32, f, 0, type == SKR_F16 ? v_load_n(SKR_F16, p, i, 1) : v_load_n(SKR_BF16, p, i, 1));
+    return f[0];
+}
+
+static inline void store_one(int type, void *p, int64_t i, float f)
+{
+    if (type == SKR_F32)
+        ((float *)p)[i] = f;
+    else if (type == SKR_F16)
+        v_store_n(SKR_F16, p, i, v_set1(f), 1);
+    else
+        v_store_n(SKR_BF16, p, i, v_set1(f), 1);
+}
+
+/* An index tensor holds a value out of range: saker_context_check will say so. */
+static inline void report_bad_index(const skr_job_head *head)
+{
+    __atomic_store_n(head->error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
+}
+
 #endif

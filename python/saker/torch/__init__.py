@@ -20,3 +20,20 @@ from ._softmax import log_softmax, softmax
 
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "layer_norm_quant", "rms_norm", "rms_norm_quant"]
 __all__ = ["RMSNorm", "log_softmax", "rms_norm", "rms_norm_quant", "softmax"]
+from ._adamw import AdamW, adamw_, sum_squares_
+from ._embedding import embedding
+from ._hadamard import hadamard
+from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+from ._topk import topk
+
+__all__ = [
+    "AdamW",
+    "RMSNorm",
+    "adamw_",
+    "embedding",
+    "hadamard",
+    "rms_norm",
+    "rms_norm_quant",
+    "sum_squares_",
+    "topk",
+]
