@@ -349,14 +349,14 @@ typedef struct saker_adamw_args {
     int32_t reserved;                     /* 0 */
 } saker_adamw_args;
 SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *args);
-/* softmax: y = exp(s - max) / sum of exp(s - max) along one dimension, s = scale * x + mask; with log, y is its logarithm,
- * (s - max) - ln(sum).
+/* softmax: y = exp(s - max) / sum of exp(s - max) along one dimension, s = scale * x + mask; with log, y is its
+ * logarithm, (s - max) - ln(sum).
  *
  * The dimension is counted from the last one, which is the default. No dimension needs stride 1. mask is added in f32;
  * its shape is x's after broadcasting (missing leading dimensions, and sizes of 1, are repeated). With causal, element
- * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row sees
- * everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity in s
- * gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
+ * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row
+ * sees everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity
+ * in s gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
 typedef struct saker_softmax_args {
     uint64_t struct_size;
     const saker_tensor *x;    /* float, at least one dimension */
@@ -529,8 +529,8 @@ typedef struct saker_rope_args {
     const saker_tensor *k_out;      /* ? out: k's shape, q_out's type; with k */
     int64_t rotary_dim;             /* R, even; 0: twice the columns of cos, or D */
     int64_t original_length;        /* YaRN, Llama-3: the trained length; needed */
-    float base;                     /* 0: 10000 */
-    float factor;                   /* of the scaling; 0: 1 */
+    double base;                    /* 0: 10000 */
+    double factor;                  /* of the scaling; 0: 1 */
     float attention_factor;         /* on cos and sin; 0: 1, with YaRN 0.1 ln(factor) + 1 (1 for a factor up to 1) */
     float beta_fast, beta_slow;     /* YaRN; 0: 32 and 1 */
     float low_freq_factor;          /* Llama-3; 0: 1 */
@@ -571,8 +571,8 @@ typedef struct saker_rope_backward_args {
     const saker_tensor *dk_weight;  /* ? out: [D] float; with norm */
     int64_t rotary_dim;             /* the options: as in forward */
     int64_t original_length;
-    float base;
-    float factor;
+    double base;
+    double factor;
     float attention_factor;
     float beta_fast, beta_slow;
     float low_freq_factor;

@@ -4,6 +4,7 @@
     y, s = saker.torch.rms_norm(x, weight, residual=r)         # s = x + r, y = norm(s)
     q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
     norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
+    q, k = saker.torch.rope(q, k, base=500000.0)               # rotary positions; RotaryEmbedding reads configurations
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -13,5 +14,14 @@ if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {_torch.__version__}")
 
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options
 
-__all__ = ["RMSNorm", "rms_norm", "rms_norm_quant"]
+__all__ = [
+    "RMSNorm",
+    "RotaryEmbedding",
+    "apply_rotary_pos_emb",
+    "rms_norm",
+    "rms_norm_quant",
+    "rope",
+    "rope_options",
+]

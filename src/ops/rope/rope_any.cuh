@@ -63,42 +63,42 @@ struct rope_head {
     rope_token t;
     float *part;
 
-    __device__ __forceinline__ float load(int64_t j) const
+    __device__ __forceinline__ float load(int j) const
     {
-        return any_load1(job.in_type, in + j * skr_type_bytes(job.in_type));
+        return any_load1(job.in_type, in + (int64_t)j * skr_type_bytes(job.in_type));
     }
-    __device__ __forceinline__ float load_x(int64_t j) const
+    __device__ __forceinline__ float load_x(int j) const
     {
-        return any_load1(job.x_type, x + j * skr_type_bytes(job.x_type));
+        return any_load1(job.x_type, x + (int64_t)j * skr_type_bytes(job.x_type));
     }
-    __device__ __forceinline__ void store(int64_t j, float f) const
+    __device__ __forceinline__ void store(int j, float f) const
     {
         if (out)
-            any_store1(job.out_type, out + j * skr_type_bytes(job.out_type), f);
+            any_store1(job.out_type, out + (int64_t)j * skr_type_bytes(job.out_type), f);
     }
-    __device__ __forceinline__ float weight(int64_t j) const
+    __device__ __forceinline__ float weight(int j) const
     {
         const skr_param &p = which ? job.weight[1] : job.weight[0];
-        return (p.data ? any_load1(p.type, (const char *)p.data + j * skr_type_bytes(p.type)) : 1.0f) +
+        return (p.data ? any_load1(p.type, (const char *)p.data + (int64_t)j * skr_type_bytes(p.type)) : 1.0f) +
                job.weight_offset;
     }
 
     /* Pair i, or, beyond the pairs, one copied column: how many columns it has. */
-    __device__ __forceinline__ int64_t items() const
+    __device__ __forceinline__ int items() const
     {
-        return job.r / 2 + (job.d - job.r);
+        return (int)(job.d - job.r / 2);
     }
-    __device__ __forceinline__ int columns(int64_t i, int64_t (&j)[2]) const
+    __device__ __forceinline__ int columns(int i, int (&j)[2]) const
     {
-        int64_t pairs = job.r / 2;
+        int pairs = (int)job.r / 2;
         j[0] = i >= pairs ? i + pairs : job.interleaved ? 2 * i : i;
         j[1] = job.interleaved ? 2 * i + 1 : i + pairs;
         return i < pairs ? 2 : 1;
     }
-    __device__ __forceinline__ void turn(int64_t i, float (&f)[2]) const
+    __device__ __forceinline__ void turn(int i, float (&f)[2]) const
     {
         int bytes = skr_type_bytes(t.type);
-        float c = any_load1(t.type, t.cos + i * bytes), s = any_load1(t.type, t.sin + i * bytes);
+        float c = any_load1(t.type, t.cos + (int64_t)i * bytes), s = any_load1(t.type, t.sin + (int64_t)i * bytes);
         s = job.backward ? -s : s;
         float a = f[0], b = f[1];
         f[0] = __fmaf_rn(-b, s, a * c);
@@ -107,7 +107,7 @@ struct rope_head {
 
     __device__ __forceinline__ void zero() const
     {
-        for (int64_t j = lane; j < job.d; j += 32)
+        for (int j = lane; j < (int)job.d; j += 32)
             store(j, 0.0f);
     }
 
@@ -117,14 +117,14 @@ struct rope_head {
         bool norm = job.norm && !job.backward;
         if (norm) {
             float sum = 0.0f;
-            for (int64_t j = lane; j < job.d; j += 32) {
+            for (int j = lane; j < (int)job.d; j += 32) {
                 float f = load(j);
                 sum = __fmaf_rn(f, f, sum);
             }
-            rstd = rstd_of(lanes_reduce<skr_sum, 32>(sum), job.d, job.eps);
+            rstd = head_rstd(job, lanes_reduce<skr_sum, 32>(sum));
         }
-        for (int64_t i = lane; i < items(); i += 32) {
-            int64_t j[2];
+        for (int i = lane; i < items(); i += 32) {
+            int j[2];
             float f[2] = {0.0f, 0.0f};
             int n = columns(i, j);
 #pragma unroll
@@ -146,8 +146,8 @@ struct rope_head {
         for (int pass = 0; pass < 3; pass++) { /* sums; again with h where rstd is 0; results */
             if (pass == 1 && rstd != 0.0f)
                 continue;
-            for (int64_t i = lane; i < items(); i += 32) {
-                int64_t j[2];
+            for (int i = lane; i < items(); i += 32) {
+                int j[2];
                 float g[2] = {0.0f, 0.0f};
                 int n = columns(i, j);
 #pragma unroll
@@ -172,9 +172,9 @@ struct rope_head {
                 }
             }
             if (pass == 0)
-                rstd = rstd_of(lanes_reduce<skr_sum, 32>(squares), job.d, job.eps);
+                rstd = head_rstd(job, lanes_reduce<skr_sum, 32>(squares));
             if (pass < 2)
-                mean = lanes_reduce<skr_sum, 32>(dot) * (pass ? 1.0f : rstd) * __frcp_rn((float)job.d);
+                mean = lanes_reduce<skr_sum, 32>(dot) * (pass ? 1.0f : rstd) * job.inverse_d;
             dot = 0.0f;
         }
     }
@@ -194,8 +194,8 @@ template <bool GRADIENT> SKR_DEVICE void rope_any(const skr_rope_job &job)
     if (GRADIENT && job.cuda.parts_at[which] >= 0) {
         h.part = (float *)((char *)job.head.workspace + job.cuda.parts_at[which]) + part * job.d;
         /* A column belongs to the lane that has its pair, so that only that lane ever touches its sum. */
-        for (int64_t i = h.lane; i < h.items(); i += 32) {
-            int64_t j[2];
+        for (int i = h.lane; i < h.items(); i += 32) {
+            int j[2];
             int n = h.columns(i, j);
 #pragma unroll
             for (int k = 0; k < 2; k++)

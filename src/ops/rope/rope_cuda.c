@@ -184,6 +184,8 @@ saker_status skr_rope_plan_cuda(skr_call *call, skr_rope_job *job, const skr_tar
     skr_rope_cuda *c = &job->cuda;
     int64_t tokens = skr_mul(job->batch, job->length), at = 0;
     *c = (skr_rope_cuda){.positions_at = -1, .table_at = -1, .parts_at = {-1, -1}};
+    if (job->d > INT32_MAX)
+        return skr_fail(call, SAKER_UNSUPPORTED, "the head size is %lld, expected at most 2^31 - 1", (long long)job->d);
     plan->variant = "empty sums";
     if (tokens && job->heads[0] + job->heads[1]) {
         SKR_TRY(plan_prepare(call, job, tokens, &at, plan));

@@ -36,20 +36,22 @@ template <int T, int L, int G, bool NORM> SKR_DEVICE void rope_rows(const skr_ro
         if (has && u.has_second)
             raw[i][1] = load16_once(x + i * x_step + apart);
     }
+    const skr_param &p = g.which ? job.weight[1] : job.weight[0];
     rope_token t = {nullptr, nullptr, SKR_F32, false};
+    rope_pairs<V> pairs;
+    rope_weights<T> weights;
     float c[V], s[V], w[NORM ? 2 * V : 1];
     bool turns = g.in && u.pair >= 0;
     if (g.in)
         t = token_at(job, g.b, g.s);
     if (turns)
-        pairs_of<V>(t, u.pair, job.backward, c, s);
+        pairs.get(t, u);
     if (NORM) {
-        const skr_param &p = g.which ? job.weight[1] : job.weight[0];
-        if (u.has_first)
-            load_weight<V>(p, job.weight_offset, u.first, w);
-        if (u.has_second)
-            load_weight<V>(p, job.weight_offset, u.second, w + (NORM ? V : 0));
+        weights.get(p, u);
+        weights.open(p, job.weight_offset, u, w);
     }
+    if (turns)
+        pairs.open(t, job.backward, c, s);
 #pragma unroll
     for (int i = 0; i < G; i++) {
         float f[2 * V];
@@ -60,7 +62,7 @@ template <int T, int L, int G, bool NORM> SKR_DEVICE void rope_rows(const skr_ro
             for (int k = 0; k < 2 * V; k++)
                 part[k & 3] = __fmaf_rn(f[k], f[k], part[k & 3]);
             float sum = lanes_reduce<skr_sum, L>((part[0] + part[1]) + (part[2] + part[3]));
-            float rstd = rstd_of(sum, job.d, job.eps);
+            float rstd = head_rstd(job, sum);
 #pragma unroll
             for (int k = 0; k < 2 * V; k++)
                 f[k] = f[k] * rstd * w[NORM ? k : 0];
@@ -101,10 +103,9 @@ template <int T, int L, int G> struct rope_norm_backward {
         for (int k = 0; k < 2 * V; k++)
             w[k] = sum[k] = 0.0f;
         const skr_param &p = which ? job.weight[1] : job.weight[0];
-        if (u.has_first)
-            load_weight<V>(p, job.weight_offset, u.first, w);
-        if (u.has_second)
-            load_weight<V>(p, job.weight_offset, u.second, w + V);
+        rope_weights<T> weights;
+        weights.get(p, u);
+        weights.open(p, job.weight_offset, u, w);
     }
 
     SKR_DEVICE void run(const skr_rope_job &job)
@@ -154,12 +155,15 @@ template <int T, int L, int G> struct rope_norm_backward {
             get(x, b, s, h, in && h < heads, x_raw[i]);
         }
         float c[V], sine[V];
+        rope_pairs<V> pairs;
         rope_token t = {nullptr, nullptr, SKR_F32, false};
         if (in)
             t = token_at(job, b, s);
         bool turns = in && u.pair >= 0;
-        if (turns)
-            pairs_of<V>(t, u.pair, true, c, sine);
+        if (turns) {
+            pairs.get(t, u);
+            pairs.open(t, true, c, sine);
+        }
 #pragma unroll
         for (int i = 0; i < G; i++) {
             int h = (int)(n + i * groups);
@@ -185,7 +189,7 @@ template <int T, int L, int G> struct rope_norm_backward {
             squares[k & 1] = __fmaf_rn(x[k], x[k], squares[k & 1]);
             dot[k & 1] = __fmaf_rn(g[k] * w[k], x[k], dot[k & 1]);
         }
-        float rstd = rstd_of(lanes_reduce<skr_sum, L>(squares[0] + squares[1]), job.d, job.eps);
+        float rstd = head_rstd(job, lanes_reduce<skr_sum, L>(squares[0] + squares[1]));
         float mean = lanes_reduce<skr_sum, L>(dot[0] + dot[1]) * rstd;
         if (__any_sync(0xffffffffu, rstd == 0.0f)) { /* squares beyond f32: h is 0, or NaN where x is infinite */
             float again = 0.0f;
@@ -195,7 +199,7 @@ template <int T, int L, int G> struct rope_norm_backward {
             again = lanes_reduce<skr_sum, L>(again);
             mean = rstd == 0.0f ? again : mean;
         }
-        mean *= __frcp_rn((float)job.d);
+        mean *= job.inverse_d;
         if (!in)
             return;
 #pragma unroll
