@@ -639,8 +639,8 @@ typedef struct saker_rope_args {
     const saker_tensor *k_out;      /* ? out: k's shape, q_out's type; with k */
     int64_t rotary_dim;             /* R, even; 0: twice the columns of cos, or D */
     int64_t original_length;        /* YaRN, Llama-3: the trained length; needed */
-    float base;                     /* 0: 10000 */
-    float factor;                   /* of the scaling; 0: 1 */
+    double base;                    /* 0: 10000 */
+    double factor;                  /* of the scaling; 0: 1 */
     float attention_factor;         /* on cos and sin; 0: 1, with YaRN 0.1 ln(factor) + 1 (1 for a factor up to 1) */
     float beta_fast, beta_slow;     /* YaRN; 0: 32 and 1 */
     float low_freq_factor;          /* Llama-3; 0: 1 */
@@ -681,8 +681,8 @@ typedef struct saker_rope_backward_args {
     const saker_tensor *dk_weight;  /* ? out: [D] float; with norm */
     int64_t rotary_dim;             /* the options: as in forward */
     int64_t original_length;
-    float base;
-    float factor;
+    double base;
+    double factor;
     float attention_factor;
     float beta_fast, beta_slow;
     float low_freq_factor;

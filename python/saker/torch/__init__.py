@@ -6,6 +6,7 @@
     norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
     y = saker.torch.layer_norm(x, weight, bias)                # and layer_norm_quant, LayerNorm
     p = saker.torch.softmax(x, -1, scale=0.125, causal=True)   # and log_softmax; any dimension, additive mask
+    q, k = saker.torch.rope(q, k, base=500000.0)               # rotary positions; RotaryEmbedding reads configurations
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -36,4 +37,14 @@ __all__ = [
     "rms_norm_quant",
     "sum_squares_",
     "topk",
+from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options
+
+__all__ = [
+    "RMSNorm",
+    "RotaryEmbedding",
+    "apply_rotary_pos_emb",
+    "rms_norm",
+    "rms_norm_quant",
+    "rope",
+    "rope_options",
 ]
