@@ -15,36 +15,13 @@ import torch as _torch
 if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {_torch.__version__}")
 
-from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
-from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
-from ._softmax import log_softmax, softmax
-
-__all__ = ["LayerNorm", "RMSNorm", "layer_norm", "layer_norm_quant", "rms_norm", "rms_norm_quant"]
-__all__ = ["RMSNorm", "log_softmax", "rms_norm", "rms_norm_quant", "softmax"]
 from ._adamw import AdamW, adamw_, sum_squares_
 from ._embedding import embedding
 from ._hadamard import hadamard
+from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options
+from ._softmax import log_softmax, softmax
 from ._topk import topk
 
-__all__ = [
-    "AdamW",
-    "RMSNorm",
-    "adamw_",
-    "embedding",
-    "hadamard",
-    "rms_norm",
-    "rms_norm_quant",
-    "sum_squares_",
-    "topk",
-from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options
-
-__all__ = [
-    "RMSNorm",
-    "RotaryEmbedding",
-    "apply_rotary_pos_emb",
-    "rms_norm",
-    "rms_norm_quant",
-    "rope",
-    "rope_options",
-]
+__all__ = [name for name in dir() if not name.startswith("_")]
