@@ -510,6 +510,28 @@ SKR_DEVICE float exp_base(float max)
     return fmaxf(max, -3.402823466e38f);
 }
 
+/* e^(x - base) for many x, one product and one function each: 2^(x * scale - shift), where shift is base * scale,
+ * rounded. What the rounding did is the same for all and is put right in their sum: times fix. The product is exact
+ * before shift is subtracted, so large x lose nothing. Beyond 2^126, where shift would overflow, numbers that differ do
+ * so by far more than matters, and any scale will do. */
+struct skr_exponent {
+    float scale, shift, fix;
+
+    __device__ __forceinline__ skr_exponent(float max)
+    {
+        float base = exp_base(max);
+        scale = fabsf(base) < 0x1p126f ? 1.4426950408889634f : 0x1p-10f;
+        shift = base * scale;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(fix) : "f"(__fmaf_rn(-base, scale, shift)));
+    }
+    __device__ __forceinline__ float at(float x) const
+    {
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, scale, -shift)));
+        return y;
+    }
+};
+
 /* The sum of exponentials of lanes, each against its own maximum, brought to the common one. NaN and +infinity make the
  * sum NaN, not the maximum. */
 template <int LANES> SKR_DEVICE void lanes_exp_sum(float &max, float &sum)

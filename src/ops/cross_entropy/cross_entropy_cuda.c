@@ -17,12 +17,12 @@ SKR_FATBIN(cross_entropy_sm90)
 #define SKR_ALL_ROWS (1LL << 60)
 
 static const skr_rows_shape rows_shape[] = {
-#define SKR_CE_ROWS(type, lanes, threads, vpt, blocks)                                                                 \
+#define SKR_CE_ROWS(type, lanes, threads, vpt, keep, blocks)                                                           \
     {TYPE_##type, lanes, threads, vpt, 1, 0, 1, 1, 0, "rows " #type " " #lanes "x" #vpt},
 #include "cross_entropy_kernels.def"
 };
 static skr_cuda_kernel rows_kernel[] = {
-#define SKR_CE_ROWS(type, lanes, threads, vpt, blocks)                                                                 \
+#define SKR_CE_ROWS(type, lanes, threads, vpt, keep, blocks)                                                           \
     SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_rows_" #type "_" #lanes "x" #vpt, 0, 1),
 #include "cross_entropy_kernels.def"
 };
@@ -94,12 +94,22 @@ static skr_cuda_kernel any_kernel[] = {
 #include "cross_entropy_kernels.def"
 };
 
-/* [type]: rows of few vectors, others; with softcap and smoothing; in single elements. */
-enum { BACKWARD_THREADS = 256, BACKWARD_U = 2, BACKWARD_ANY_U = 8, BACKWARD_FEW = 8 };
-static skr_cuda_kernel backward_kernel[3][4] = {
+/* The gradient from lse: a group of lanes takes u vectors each. [type][which] */
+enum { BACKWARD_THREADS = 256 };
+enum { FEW, SOME, MANY, FULL, ANY };
+static const struct {
+    int lanes, u;
+    const char *variant;
+} backward_shape[] = {[FEW] = {8, 4, "elements 8x4"},
+                      [SOME] = {8, 8, "elements 8x8"},
+                      [MANY] = {32, 8, "elements 32x8"},
+                      [FULL] = {32, 4, "elements full"},
+                      [ANY] = {32, 8, "elements any"}};
+static skr_cuda_kernel backward_kernel[3][5] = {
 #define BACKWARD(type)                                                                                                 \
-    {SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_8", 0, 1),                                   \
-     SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_32", 0, 1),                                  \
+    {SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_8x4", 0, 1),                                 \
+     SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_8x8", 0, 1),                                 \
+     SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_32x8", 0, 1),                                \
      SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_backward_full_" #type, 0, 1),                              \
      SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_backward_any_" #type, 0, 1)},
     BACKWARD(f32) BACKWARD(f16) BACKWARD(bf16)};
@@ -206,18 +216,18 @@ saker_status skr_cross_entropy_plan_cuda(skr_call *call, skr_cross_entropy_job *
 saker_status skr_cross_entropy_backward_plan_cuda(skr_call *call, skr_cross_entropy_job *job, const skr_target *target,
                                                   skr_plan *plan)
 {
-    static const char *const variant[4] = {"elements 8", "elements 32", "elements full", "elements any"};
-    int vec = 16 / skr_type_bytes(job->logits.type), u = BACKWARD_U, lanes = 32, which = 1;
+    int vec = 16 / skr_type_bytes(job->logits.type), which;
     int64_t at = 0;
     (void)target;
     job->room = skr_ce_room_of(job->reduction, job->smoothing, job->rows.m, job->weight.data, false, true, &at);
     plan_before(&job->room, 0, plan);
     if (!has_vectors(job, vec, plan))
-        which = 3, vec = 1, u = BACKWARD_ANY_U;
+        which = ANY, vec = 1;
     else if (job->softcap != 0 || job->smoothing != 0)
-        which = 2;
-    else if (job->n / vec <= BACKWARD_FEW * u)
-        which = 0, lanes = BACKWARD_FEW;
+        which = FULL;
+    else
+        which = job->n / vec <= 32 ? FEW : job->n / vec < 256 ? SOME : MANY;
+    int lanes = backward_shape[which].lanes, u = backward_shape[which].u;
     int64_t chunks = skr_ceil_div(job->n, (int64_t)vec * u * lanes);
     if (chunks > INT32_MAX)
         return skr_fail(call, SAKER_UNSUPPORTED, "logits has %lld columns, expected fewer than 2^37",
@@ -229,7 +239,7 @@ saker_status skr_cross_entropy_backward_plan_cuda(skr_call *call, skr_cross_entr
     step->grid = (uint32_t)skr_min(skr_ceil_div(items, groups), INT32_MAX);
     step->block = BACKWARD_THREADS;
     step->overlap = true;
-    plan->variant = variant[which];
+    plan->variant = backward_shape[which].variant;
     return skr_take_done(call, at, plan);
 }
 

@@ -15,7 +15,7 @@
 
 #define SKR_CE_ROWS_FULL(type, lanes, threads, vpt, blocks)                                                            \
     KERNEL(skr_cross_entropy_rows_full_##type##_##lanes##x##vpt, threads, blocks,                                      \
-           cross_entropy_rows<TYPE_##type, block_owner<lanes, threads>, vpt, true>)
+           cross_entropy_rows<TYPE_##type, block_owner<lanes, threads>, vpt, false, true>)
 #define SKR_CE_STREAM_FULL(type, lanes, threads, u, blocks, most)                                                      \
     KERNEL(skr_cross_entropy_stream_full_##type##_##lanes##x##u, threads, blocks,                                      \
            cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, true>)
@@ -26,7 +26,7 @@
 
 #define BACKWARD(type)                                                                                                 \
     KERNEL(skr_cross_entropy_backward_full_##type, 256, 1,                                                             \
-           cross_entropy_backward<TYPE_##type, 32, skr_elem<TYPE_##type>::vec, 2, true>)                               \
+           cross_entropy_backward<TYPE_##type, 32, skr_elem<TYPE_##type>::vec, 4, true>)                               \
     KERNEL(skr_cross_entropy_backward_any_##type, 256, 1, cross_entropy_backward<TYPE_##type, 32, 1, 8, true>)
 BACKWARD(f32)
 BACKWARD(f16)

@@ -27,16 +27,15 @@ SKR_DEVICE int64_t stat_offset(const skr_row_space &space, const skr_rows &t, in
 }
 
 /* Adds the parts of PREPARE; whole warps call it, and every lane gets the result. */
-SKR_DEVICE skr_ce_scale scale_of(void *workspace, const skr_ce_room &room, int reduction, float smoothing,
-                                 int64_t vocab, bool weighted)
+template <class Job> SKR_DEVICE skr_ce_scale scale_of(const Job &job)
 {
     float4 p = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (room.part_at >= 0) {
-        p = ((const float4 *)((char *)workspace + room.part_at))[threadIdx.x & 31];
+    if (job.room.part_at >= 0) {
+        p = ((const float4 *)((char *)job.head.workspace + job.room.part_at))[threadIdx.x & 31];
         p.x = lanes_reduce<skr_sum, 32>(p.x), p.y = lanes_reduce<skr_sum, 32>(p.y);
         p.z = lanes_reduce<skr_sum, 32>(p.z);
     }
-    return skr_ce_scale_of(reduction, smoothing, vocab, weighted, p.x, p.y, p.z);
+    return skr_ce_scale_of(job.reduction, job.smoothing, job.k, job.weight.data != nullptr, p.x, p.y, p.z);
 }
 
 /* What a row's target says. Row is skr_row or int64_t. */
@@ -87,9 +86,10 @@ template <int V> SKR_DEVICE void class_weights(const skr_cross_entropy_job &job,
         w[c] = job.weight.data ? any_load1(job.weight.type, p + c * skr_type_bytes(job.weight.type)) : 1.0f;
 }
 
-/* f holds p * a of V columns from column `at` on, x their logits; leaves the gradient in f. */
+/* f holds p * a of V columns from column `at` on, x their logits, place: the target among them if it is below V;
+ * leaves the gradient in f. */
 template <int V, bool FULL>
-SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job, const skr_ce_coef &k, int64_t hit, int64_t at,
+SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job, const skr_ce_coef &k, uint32_t place, int64_t at,
                                 const float *x, float *f)
 {
     if (FULL && k.c != 0.0f) {
@@ -99,11 +99,10 @@ SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job, const skr_ce_c
         for (int c = 0; c < V; c++)
             f[c] = __fmaf_rn(-k.c, w[c], f[c]);
     }
-    int64_t place = hit - at;
-    if (place >= 0 && place < V) {
+    if (place < V) {
 #pragma unroll
-        for (int c = 0; c < V; c++)
-            f[c] -= c == (int)place ? k.b : 0.0f;
+        for (uint32_t c = 0; c < V; c++)
+            f[c] -= c == place ? k.b : 0.0f;
     }
     if (FULL && job.softcap != 0.0f) {
 #pragma unroll
@@ -166,11 +165,12 @@ template <int T> struct ce_vector<T, 1> {
     }
 };
 
-template <int T, int V> SKR_DEVICE void put_vector(int type, char *p, const float *f)
+/* SAME: dlogits has logits' type. */
+template <int T, int V, bool SAME> SKR_DEVICE void put_vector(int type, char *p, const float *f)
 {
     if (V == 1)
-        any_store1(type, p, f[0]);
-    else if (type == T)
+        any_store1(SAME ? T : type, p, f[0]);
+    else if (SAME)
         store16_once(p, pack<T>(f));
     else
         any_store < V == 1 ? 4 : V > (type, p, f);

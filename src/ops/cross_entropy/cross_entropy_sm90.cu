@@ -15,8 +15,8 @@
 
 #define SKR_CE_CLUSTER(type, threads, vpt, blocks, least, most)                                                        \
     KERNEL(skr_cross_entropy_rows_##type##_c##threads##x##vpt, threads, blocks,                                        \
-           cross_entropy_rows<TYPE_##type, cluster_owner<threads>, vpt, false>)
+           cross_entropy_rows<TYPE_##type, cluster_owner<threads>, vpt, false, false>)
 #define SKR_CE_CLUSTER_FULL(type, threads, vpt, blocks, least, most)                                                   \
     KERNEL(skr_cross_entropy_rows_full_##type##_c##threads##x##vpt, threads, blocks,                                   \
-           cross_entropy_rows<TYPE_##type, cluster_owner<threads>, vpt, true>)
+           cross_entropy_rows<TYPE_##type, cluster_owner<threads>, vpt, false, true>)
 #include "cross_entropy_kernels.def"

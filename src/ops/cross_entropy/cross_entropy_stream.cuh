@@ -39,10 +39,7 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
         Owner owner(memory);
         wait_for_previous();
         let_next_start();
-        cross_entropy_stream k = {job, owner,
-                                  scale_of(job.head.workspace, job.room, job.reduction, job.smoothing, job.vocab,
-                                           job.weight.data != nullptr),
-                                  (int)(threadIdx.x % L)};
+        cross_entropy_stream k = {job, owner, scale_of(job), (int)(threadIdx.x % L)};
         for (int64_t first = (int64_t)owner.index() * Owner::groups; first < job.rows.m;
              first += (int64_t)owner.count() * Owner::groups)
             k.one(first + threadIdx.x / L);
@@ -67,7 +64,7 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
         if (FULL && job.smoothing != 0.0f)
             smooth = owner.template reduce<skr_sum>(smooth);
 
-        float lse = lse_of(max, sum);
+        float lse = leader || job.z_loss != 0.0f ? lse_of(max, sum) : 0.0f;
         if (FULL)
             at_target = t.hit >= 0 && t.hit < job.n ? capped(at_target, job.softcap) : 0.0f;
         if (leader) {
@@ -87,7 +84,10 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
             return;
         float grad = job.grad.data ? ((const float *)job.grad.data)[stat_offset(job.rows, job.grad, at)] : 1.0f;
         skr_ce_coef k = skr_ce_coef_of(&scale, job.z_loss, t.counts, t.weight, lse, grad, 0.0f);
-        write(at, x, vectors, k, exp_base(max), k.a / sum, t.hit);
+        if (job.dlogits.type == T)
+            write<true>(at, x, vectors, k, max, sum, t.hit);
+        else
+            write<false>(at, x, vectors, k, max, sum, t.hit);
     }
 
     /* U vectors from v on, L apart. */
@@ -105,14 +105,15 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
         if (FULL && job.softcap != 0.0f) /* it grows with its argument, and vector v is there */
             top = capped(top, job.softcap);
         top = fmaxf(top, max);
-        float base = exp_base(top), part = 0.0f;
+        skr_exponent e(top);
+        float part[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int u = 0; u < U; u++) {
             float f[V];
             get(raw[u], v + u * L < vectors, f);
 #pragma unroll
             for (int c = 0; c < V; c++)
-                part += exp_fast(f[c] - base);
+                part[c & 1] += e.at(f[c]);
             if (FULL && job.smoothing != 0.0f && v + u * L < vectors) {
                 float w[V];
                 class_weights<V>(job, (v + u * L) * V, w);
@@ -121,7 +122,7 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
                     smooth = __fmaf_rn(f[c], scale.k * w[c], smooth);
             }
         }
-        sum = __fmaf_rn(sum, exp_fast(max - base), part);
+        sum = __fmaf_rn(part[0] + part[1], e.fix, sum * exp_fast(max - exp_base(top)));
         max = top;
     }
 
@@ -135,12 +136,15 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
         }
     }
 
+    template <bool SAME>
     __device__ __forceinline__ void write(const Row &at, const char *x, int64_t vectors, const skr_ce_coef &k,
-                                          float base, float by, int64_t hit) const
+                                          float max, float sum, int64_t hit) const
     {
-        int bytes = skr_type_bytes(job.dlogits.type);
+        int bytes = SAME ? B : skr_type_bytes(job.dlogits.type);
         char *y = (char *)job.dlogits.data + stat_offset(job.rows, job.dlogits, at) * bytes;
         bool zero = is_zero(k);
+        skr_exponent e(max);
+        float by = zero ? 0.0f : k.a / sum * e.fix;
         for (int64_t v = lane; v < vectors; v += L * U) {
             ce_vector<T, V> raw[U];
 #pragma unroll
@@ -155,10 +159,12 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
                 raw[u].get(f);
 #pragma unroll
                 for (int c = 0; c < V; c++)
-                    g[c] = zero ? 0.0f : exp_fast((FULL ? capped(f[c], job.softcap) : f[c]) - base) * by;
+                    g[c] = zero ? 0.0f : e.at(FULL ? capped(f[c], job.softcap) : f[c]) * by;
+                int64_t column = (v + u * L) * V;
                 if (!zero)
-                    finish_gradient<V, FULL>(job, k, hit, (v + u * L) * V, f, g);
-                put_vector<T, V>(job.dlogits.type, y + (v + u * L) * V * bytes, g);
+                    finish_gradient<V, FULL>(job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V,
+                                             column, f, g);
+                put_vector<T, V, SAME>(job.dlogits.type, y + column * bytes, g);
             }
         }
     }
@@ -172,34 +178,43 @@ template <int T, int L, int V, int U, bool FULL> struct cross_entropy_backward {
 
     SKR_DEVICE void run(const skr_cross_entropy_job &job)
     {
-        using Row = typename ce_row_type<V>::type;
         wait_for_previous();
         let_next_start();
-        skr_ce_scale scale = scale_of(job.head.workspace, job.room, job.reduction, job.smoothing, job.vocab,
-                                      job.weight.data != nullptr);
+        if (job.dlogits.type == T)
+            all<true>(job);
+        else
+            all<false>(job);
+    }
+
+    template <bool SAME> SKR_DEVICE void all(const skr_cross_entropy_job &job)
+    {
+        using Row = typename ce_row_type<V>::type;
+        skr_ce_scale scale = scale_of(job);
         int64_t items = job.rows.m * job.chunks, step = (int64_t)gridDim.x * (blockDim.x / L);
         int64_t vectors = job.n / V;
-        int lane = threadIdx.x % L, bytes = skr_type_bytes(job.dlogits.type);
+        int lane = threadIdx.x % L, bytes = SAME ? B : skr_type_bytes(job.dlogits.type);
         for (int64_t item = (int64_t)blockIdx.x * (blockDim.x / L) + threadIdx.x / L; item < items; item += step) {
             int64_t number = V > 1 && items <= 0x7fffffff ? (uint32_t)item / (uint32_t)job.chunks : item / job.chunks;
             int64_t v = (item - number * job.chunks) * (L * U) + lane;
             Row at = ce_row_type<V>::of(job.rows, number);
-            const char *x = (const char *)job.logits.data + stat_offset(job.rows, job.logits, at) * B;
-            char *y = (char *)job.dlogits.data + stat_offset(job.rows, job.dlogits, at) * bytes;
+            const char *x = (const char *)job.logits.data + (stat_offset(job.rows, job.logits, at) + v * V) * B;
+            char *y = (char *)job.dlogits.data + (stat_offset(job.rows, job.dlogits, at) + v * V) * bytes;
+            int valid = (int)min((vectors - v + L - 1) / L, (int64_t)U);
             ce_vector<T, V> raw[U];
 #pragma unroll
             for (int u = 0; u < U; u++)
-                if (v + u * L < vectors)
-                    raw[u].load(x + (v + u * L) * (V * B));
+                if (u < valid)
+                    raw[u].load(x + u * L * (V * B));
             ce_target<Row> t(job, at, v == 0);
             float lse = ((const float *)job.lse.data)[stat_offset(job.rows, job.lse, at)];
             float grad = job.grad.data ? ((const float *)job.grad.data)[stat_offset(job.rows, job.grad, at)] : 1.0f;
             float dlse = job.dlse.data ? ((const float *)job.dlse.data)[stat_offset(job.rows, job.dlse, at)] : 0.0f;
             skr_ce_coef k = skr_ce_coef_of(&scale, job.z_loss, t.counts, t.weight, lse, grad, dlse);
             bool zero = is_zero(k);
+            int place = t.hit >= v * V ? (int)min(t.hit - v * V, (int64_t)(L * U * V)) : -1;
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                if (v + u * L >= vectors)
+                if (u >= valid)
                     continue;
                 float f[V], g[V];
                 raw[u].get(f);
@@ -207,8 +222,8 @@ template <int T, int L, int V, int U, bool FULL> struct cross_entropy_backward {
                 for (int c = 0; c < V; c++)
                     g[c] = zero ? 0.0f : exp_fast((FULL ? capped(f[c], job.softcap) : f[c]) - lse) * k.a;
                 if (!zero)
-                    finish_gradient<V, FULL>(job, k, t.hit, (v + u * L) * V, f, g);
-                put_vector<T, V>(job.dlogits.type, y + (v + u * L) * V * bytes, g);
+                    finish_gradient<V, FULL>(job, k, (uint32_t)(place - u * L * V), (v + u * L) * V, f, g);
+                put_vector<T, V, SAME>(job.dlogits.type, y + (int64_t)u * L * V * bytes, g);
             }
         }
     }

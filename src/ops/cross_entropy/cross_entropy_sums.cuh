@@ -107,8 +107,7 @@ SKR_DEVICE void cross_entropy_merge(const skr_cross_entropy_merge_job &job)
 {
     wait_for_previous();
     let_next_start();
-    skr_ce_scale scale =
-        scale_of(job.head.workspace, job.room, job.reduction, job.smoothing, job.vocab, job.weight.data != nullptr);
+    skr_ce_scale scale = scale_of(job);
     int64_t step = job.partials.col_stride;
     for (int64_t r = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; r < job.rows.m;
          r += (int64_t)gridDim.x * blockDim.x) {
