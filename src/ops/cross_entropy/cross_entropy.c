@@ -158,6 +158,7 @@ static saker_status check_common(skr_call *call, const options *o, const skr_vie
                         (long long)job->n, (long long)job->start, (long long)job->vocab);
     job->ignore_index = o->has_ignore_index ? o->ignore_index : -100;
     job->smoothing = o->smoothing;
+    job->k = job->vocab ? (float)((double)o->smoothing / (double)job->vocab) : 0.0f;
     job->z_loss = o->z_loss;
     job->softcap = o->softcap;
     job->reduction = o->reduction;
@@ -266,6 +267,7 @@ static saker_status check_merge(skr_call *call, const skr_view *v, const void *a
     job->shard_stride = p->stride[0];
     job->ignore_index = o.has_ignore_index ? o.ignore_index : -100;
     job->smoothing = o.smoothing;
+    job->k = (float)((double)o.smoothing / (double)a->vocab);
     job->z_loss = o.z_loss;
     job->reduction = o.reduction;
     *empty = job->rows.m == 0 && !job->total;
