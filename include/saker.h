@@ -360,8 +360,8 @@ typedef struct saker_layer_norm_backward_args {
 } saker_layer_norm_backward_args;
 SAKER_API saker_status saker_layer_norm_backward(saker_context *ctx, const saker_layer_norm_backward_args *args);
 /* hadamard: y = H x / sqrt(N) for each row, H the Hadamard matrix in Sylvester's order (H_ij = -1 to the number of bits
- * that i and j share), N a power of two; f32 arithmetic. It is its own inverse and its own gradient. y may be x (the same
- * memory, exactly). CUDA: N up to 2^20. */
+ * that i and j share), N a power of two; f32 arithmetic. It is its own inverse and its own gradient. y may be x (the
+ * same memory, exactly). CUDA: N up to 2^20. */
 typedef struct saker_hadamard_args {
     uint64_t struct_size;
     const saker_tensor *x; /* [..., N] float */
@@ -393,9 +393,9 @@ typedef struct saker_embedding_backward_args {
 } saker_embedding_backward_args;
 SAKER_API saker_status saker_embedding_backward(saker_context *ctx, const saker_embedding_backward_args *args);
 
-/* topk: the k largest values of each row and where they stand, in descending order; equal values by lower index. k is the
- * last dimension of values and indices, from 0 to N. NaN is larger than anything, all NaNs are equal, -0 equals +0. With
- * softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
+/* topk: the k largest values of each row and where they stand, in descending order; equal values by lower index. k is
+ * the last dimension of values and indices, from 0 to N. NaN is larger than anything, all NaNs are equal, -0 equals +0.
+ * With softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
 typedef struct saker_topk_args {
     uint64_t struct_size;
     const saker_tensor *x;       /* [..., N] float, N below 2^31 */
