@@ -20,7 +20,7 @@ static const struct {
 #define ROPE_KERNEL(type, lanes, plain, norm, gradient)                                                                \
     {TYPE_##type,                                                                                                      \
      lanes,                                                                                                            \
-     heads,                                                                                                            \
+     {plain, norm, gradient},                                                                                          \
      {"rows " #type " x" #lanes, "norm " #type " x" #lanes, "norm backward " #type " x" #lanes}},
 #include "rope_kernels.def"
 };
