@@ -14,18 +14,18 @@ SKR_FATBIN(rope_sm80)
 
 /* rope_kernels.def, three times: rotation alone, with the norm, the norm's gradient. */
 static const struct {
-    int type, lanes, heads;
+    int type, lanes, heads[3];
     const char *variant[3];
 } shape[] = {
-#define ROPE_KERNEL(type, lanes, heads)                                                                                \
+#define ROPE_KERNEL(type, lanes, plain, norm, gradient)                                                                \
     {TYPE_##type,                                                                                                      \
      lanes,                                                                                                            \
-     heads,                                                                                                            \
+     {plain, norm, gradient},                                                                                          \
      {"rows " #type " x" #lanes, "norm " #type " x" #lanes, "norm backward " #type " x" #lanes}},
 #include "rope_kernels.def"
 };
 static skr_cuda_kernel row_kernel[][3] = {
-#define ROPE_KERNEL(type, lanes, heads)                                                                                \
+#define ROPE_KERNEL(type, lanes, plain, norm, gradient)                                                                \
     {SKR_KERNEL(rope_sm80, "skr_rope_" #type "_" #lanes, 0, 1),                                                        \
      SKR_KERNEL(rope_sm80, "skr_rope_norm_" #type "_" #lanes, 0, 1),                                                   \
      SKR_KERNEL(rope_sm80, "skr_rope_norm_backward_" #type "_" #lanes, 0, 1)},
@@ -99,7 +99,7 @@ static bool plan_rows(skr_rope_job *job, int64_t tokens, skr_plan *plan)
             continue;
         int64_t groups[2], all;
         for (int t = 0; t < 2; t++)
-            groups[t] = skr_ceil_div(job->heads[t], shape[i].heads);
+            groups[t] = skr_ceil_div(job->heads[t], shape[i].heads[kind]);
         all = skr_mul(tokens, groups[0] + groups[1]);
         if (all > MOST_GROUPS) {
             skr_why(plan, "row kernels: they count groups of heads in 32 bits");

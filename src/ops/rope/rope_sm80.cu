@@ -7,21 +7,21 @@
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
-#define ROPE_KERNEL(type, lanes, heads)                                                                                \
+#define ROPE_KERNEL(type, lanes, plain, norm, gradient)                                                                \
     extern "C" __global__ void __launch_bounds__(ROPE_THREADS)                                                         \
         skr_rope_##type##_##lanes(const __grid_constant__ skr_rope_job job)                                            \
     {                                                                                                                  \
-        rope_rows<TYPE_##type, lanes, heads, false>(job);                                                              \
+        rope_rows<TYPE_##type, lanes, plain, false>(job);                                                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(ROPE_THREADS)                                                         \
         skr_rope_norm_##type##_##lanes(const __grid_constant__ skr_rope_job job)                                       \
     {                                                                                                                  \
-        rope_rows<TYPE_##type, lanes, heads, true>(job);                                                               \
+        rope_rows<TYPE_##type, lanes, norm, true>(job);                                                                \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(ROPE_THREADS, 3)                                                      \
         skr_rope_norm_backward_##type##_##lanes(const __grid_constant__ skr_rope_job job)                              \
     {                                                                                                                  \
-        rope_norm_backward<TYPE_##type, lanes, heads>::run(job);                                                       \
+        rope_norm_backward<TYPE_##type, lanes, gradient>::run(job);                                                    \
     }
 #include "rope_kernels.def"
 
