@@ -247,13 +247,15 @@ SAKER_API saker_status saker_explain(saker_context *ctx, const char *op, const v
  * results are rounded once, to nearest even. Tensors marked ? are optional (NULL). */
 
 /* How quantised outputs are scaled. value = round(y / scale); scale is what multiplies back. fp8 saturates, i8 is
- * clamped to +-127. NaN gives 0 in i8 and NaN in fp8. Dynamic scales are amax / largest (amax over the finite and
- * NaN-free values; 0 gives scale 1). */
+ * clamped to +-127, i4 to +-7. NaN gives 0 in integers and NaN in fp8. Dynamic scales are amax / largest (amax over the
+ * finite and NaN-free values; 0 gives scale 1). The last two modes are those of quantize alone. */
 typedef enum saker_quant {
     SAKER_QUANT_NONE = 0,
-    SAKER_QUANT_TENSOR = 1, /* y_scale: one given number, read */
-    SAKER_QUANT_ROW = 2,    /* y_scale: [M], written */
-    SAKER_QUANT_BLOCK = 3   /* y_scale: [M, ceil(N/128)], written: one per 128 neighbours of a row */
+    SAKER_QUANT_TENSOR = 1,  /* one scale: given and read; quantize can also compute it */
+    SAKER_QUANT_ROW = 2,     /* scale: [M], written */
+    SAKER_QUANT_BLOCK = 3,   /* scale: [M, ceil(N/128)], written: one per 128 neighbours of a row */
+    SAKER_QUANT_BLOCK2D = 4, /* scale: [..., ceil(R/128), ceil(N/128)] for x [..., R, N]: one per 128 x 128 */
+    SAKER_QUANT_GROUP = 5    /* scale: [M, ceil(N/group)]: one per `group` neighbours of a row */
 } saker_quant;
 
 /* rms_norm: y = s * rstd * (weight + weight_offset) + bias, rstd = 1 / sqrt(mean(s*s) + eps), s = x + residual.
@@ -697,6 +699,102 @@ typedef struct saker_rope_backward_args {
     int32_t accumulate; /* 1: dq_weight and dk_weight += instead of = */
 } saker_rope_backward_args;
 SAKER_API saker_status saker_rope_backward(saker_context *ctx, const saker_rope_backward_args *args);
+
+/* Activation functions. s(x) = 1 / (1 + e^-x). */
+typedef enum saker_act {
+    SAKER_ACT_NONE = 0,      /* x */
+    SAKER_ACT_SIGMOID = 1,   /* s(x) */
+    SAKER_ACT_TANH = 2,      /* tanh(x) */
+    SAKER_ACT_SILU = 3,      /* x s(x) */
+    SAKER_ACT_GELU = 4,      /* x (1 + erf(x / sqrt 2)) / 2 */
+    SAKER_ACT_GELU_TANH = 5, /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+    SAKER_ACT_RELU = 6,      /* max(x, 0) */
+    SAKER_ACT_RELU2 = 7,     /* max(x, 0)^2 */
+    SAKER_ACT_SWIGLU_OAI = 8 /* gated only: g s(alpha g) (u + 1), g = min(gate, limit), u = up within +-limit */
+} saker_act;
+
+/* Where the gate and what it multiplies lie in one tensor [..., 2N]. */
+typedef enum saker_gated {
+    SAKER_GATED_NO = 0,
+    SAKER_GATED_HALVES = 1,     /* gate: columns 0 .. N-1, up: N .. 2N-1 */
+    SAKER_GATED_INTERLEAVED = 2 /* gate: even columns, up: odd ones */
+} saker_gated;
+
+/* activation: y = act(x + bias), or gated y = act(gate + bias of gate) * (up + bias of up); bias is added in f32.
+ *
+ * Gated: x is [..., 2N] in the layout that gated names; or x is the gate [..., N] and up a tensor of its own (gated is
+ * then NO). bias is [N]; gated [2N], in x's layout (gate first where up is a tensor of its own). Everything is computed
+ * in f32 and rounded once. The quantised output y_quant (y's shape) may come beside y (then the rounded y is quantised)
+ * or instead of it. y may be x (not where x is [..., 2N]) or up, the same memory exactly. NaN gives NaN; an infinity
+ * gives what the formula gives. */
+typedef struct saker_activation_args {
+    uint64_t struct_size;
+    const saker_tensor *x;       /* [..., N] or [..., 2N] float */
+    const saker_tensor *up;      /* ? [..., N] float */
+    const saker_tensor *bias;    /* ? [N] or [2N] float */
+    const saker_tensor *y;       /* ? out: [..., N] float. y or y_quant must be there */
+    const saker_tensor *y_quant; /* ? out: [..., N] i8, e4m3 or e5m2; needs quant and y_scale */
+    const saker_tensor *y_scale; /* ? f32; read or written as quant says */
+    int32_t act;                 /* saker_act */
+    int32_t gated;               /* saker_gated */
+    int32_t quant;               /* saker_quant, up to BLOCK */
+    float alpha;                 /* SWIGLU_OAI; 0: 1.702 */
+    float limit;                 /* SWIGLU_OAI; 0: 7 */
+} saker_activation_args;
+SAKER_API saker_status saker_activation(saker_context *ctx, const saker_activation_args *args);
+
+/* activation_backward: the gradients of activation; the activation is recomputed from what forward was given.
+ *   dx = dy act'(x + bias);  gated: dgate = dy ((up + bias) act'(gate + bias)), dup = dy act(gate + bias)
+ *   dbias = sum over rows of dx (of dgate and dup) before they are rounded      (f32 sums in a fixed order)
+ *
+ * Gated, with x [..., 2N], dx holds dgate and dup in x's layout; where up is a tensor of its own, dx is dgate and dup
+ * is dup. relu' is 0 at 0; a clamp passes the gradient where it changes nothing. Any output may be left out, but not
+ * all. dx may be x or dy, dup may be up or dy (the same memory, exactly). With accumulate, dbias is added to what the
+ * tensor holds. */
+typedef struct saker_activation_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dy;    /* [..., N] float */
+    const saker_tensor *x;     /* [..., N] or [..., 2N] float: forward's */
+    const saker_tensor *up;    /* ? [..., N] float: forward's */
+    const saker_tensor *bias;  /* ? [N] or [2N] float: forward's */
+    const saker_tensor *dx;    /* ? out: x's shape, float */
+    const saker_tensor *dup;   /* ? out: up's shape, float; needs up */
+    const saker_tensor *dbias; /* ? out: [N] or [2N] float */
+    int32_t act;
+    int32_t gated;
+    float alpha;
+    float limit;
+    int32_t accumulate; /* 1: dbias += instead of = */
+} saker_activation_backward_args;
+SAKER_API saker_status saker_activation_backward(saker_context *ctx, const saker_activation_backward_args *args);
+
+/* quantize: q = round(x / scale), as saker_quant says; quant NONE is refused.
+ *
+ * q has x's shape. i4 is packed along the last dimension, two in a byte, low nibble first; its rows start at whole
+ * bytes (strides are even), and the spare nibble of a row of odd width is written as 0. A q of type u8 and shape
+ * [..., ceil(N/2)] is the same bytes, for callers whose arrays have no i4. With quant TENSOR, dynamic says whether the
+ * scale is computed and written, or read. With BLOCK2D blocks cover the last two dimensions of x, of at least two. */
+typedef struct saker_quantize_args {
+    uint64_t struct_size;
+    const saker_tensor *x;     /* [..., N] float */
+    const saker_tensor *q;     /* out: x's shape, i8, e4m3, e5m2 or i4; or u8 */
+    const saker_tensor *scale; /* f32, any strides; read or written */
+    int64_t group;             /* GROUP: columns that share a scale, 1 or more; otherwise 0 */
+    int32_t quant;             /* saker_quant */
+    int32_t dynamic;           /* TENSOR: 1: scale is written */
+} saker_quantize_args;
+SAKER_API saker_status saker_quantize(saker_context *ctx, const saker_quantize_args *args);
+
+/* dequantize: y = q * scale, the reverse of quantize, rounded to y's type. */
+typedef struct saker_dequantize_args {
+    uint64_t struct_size;
+    const saker_tensor *q;     /* as quantize writes it */
+    const saker_tensor *scale; /* f32, any strides */
+    const saker_tensor *y;     /* out: [..., N] float */
+    int64_t group;             /* GROUP: as in quantize; otherwise 0 */
+    int32_t quant;             /* saker_quant */
+} saker_dequantize_args;
+SAKER_API saker_status saker_dequantize(saker_context *ctx, const saker_dequantize_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so

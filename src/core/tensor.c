@@ -22,6 +22,7 @@ const uint32_t skr_i32_only[] = {SAKER_I32, 0};
 const uint32_t skr_i64_only[] = {SAKER_I64, 0};
 const uint32_t skr_index_types[] = {SAKER_I32, SAKER_I64, 0};
 const uint32_t skr_quant_types[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, 0};
+const uint32_t skr_code_types[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, SAKER_I4, SAKER_U8, 0};
 const uint32_t skr_any_type[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2, SAKER_I8,
                                  SAKER_I32, SAKER_I64, SAKER_U8,   SAKER_BOOL, 0};
 

@@ -248,7 +248,7 @@ SKR_DEVICE void any_store1(int type, void *p, float f)
 
 SKR_DEVICE float quant_largest(int type)
 {
-    return type == SKR_E4M3 ? 448.0f : type == SKR_E5M2 ? 57344.0f : 127.0f;
+    return type == SKR_E4M3 ? 448.0f : type == SKR_E5M2 ? 57344.0f : type == SKR_I8 ? 127.0f : 7.0f;
 }
 
 /* Round to nearest even with saturation, NaN stays NaN: what the conversion instruction of newer GPUs does, for those
@@ -356,11 +356,16 @@ SKR_DEVICE float tamed(const skr_tamer &t, float f)
 SKR_DEVICE float quant_scale(int type, float amax)
 {
     float largest = quant_largest(type);
-    float inverse = type == SKR_E4M3 ? 1.0f / 448.0f : type == SKR_E5M2 ? 1.0f / 57344.0f : 1.0f / 127.0f;
+    float inverse = type == SKR_E4M3   ? 1.0f / 448.0f
+                    : type == SKR_E5M2 ? 1.0f / 57344.0f
+                    : type == SKR_I8   ? 1.0f / 127.0f
+                                       : 1.0f / 7.0f;
     float q = amax * inverse;
     q = __fmaf_rn(__fmaf_rn(-q, largest, amax), inverse, q);
-    if (q < 0x1p-125f)
-        q = amax > 0.0f ? __fdiv_rn(amax, largest) : 1.0f;
+    if (q < 0x1p-125f) {
+        q = __fdiv_rn(amax, largest);
+        q = q > 0.0f ? q : 1.0f;
+    }
     return q;
 }
 

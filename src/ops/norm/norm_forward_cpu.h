@@ -7,6 +7,7 @@
 #ifndef SKR_NORM_FORWARD_CPU_H
 #define SKR_NORM_FORWARD_CPU_H
 
+#include "../../cpu/quant.h"
 #include "norm_cpu.h"
 
 typedef skr_norm_job job_t;
@@ -235,71 +236,12 @@ static const both_fn boths[2][3][3][2] = {{BOTH_ROW(F32, F32) BOTH_ROW(F32, F16)
 
 /* ---------------------------------------------------------------- third sweep: quantised output */
 
-/* The largest finite magnitude. */
-SKR_FN float amax_body(int type, const void *y, int64_t n)
-{
-    vf top = v_set1(0.0f), infinity = v_set1(__builtin_inff());
-    for (int64_t i = 0; i < n; i += SKR_LANES) {
-        vf a = v_abs(n - i < SKR_LANES ? v_load_n(type, y, i, (int)(n - i)) : v_load(type, y, i));
-        top = v_max(top, v_select(v_lt(a, infinity), a, v_set1(0.0f)));
-    }
-    return v_hmax(top);
-}
-
-SKR_FN void quant_body(int type, int qt, const void *y, void *q, float scale1, int64_t n)
-{
-    vf scale = v_set1(scale1);
-    int64_t i = 0;
-    for (; i + SKR_LANES <= n; i += SKR_LANES)
-        v_store(qt, q, i, v_div(v_load(type, y, i), scale));
-    if (i < n)
-        v_store_n(qt, q, i, v_div(v_load_n(type, y, i, (int)(n - i)), scale), (int)(n - i));
-}
-
-static float amax_of(int type, const void *y, int64_t n)
-{
-    return type == SKR_F32   ? amax_body(SKR_F32, y, n)
-           : type == SKR_F16 ? amax_body(SKR_F16, y, n)
-                             : amax_body(SKR_BF16, y, n);
-}
-
-#define QUANT(qt, yt)                                                                                                  \
-    static void quant_##qt##_##yt(const void *y, void *q, float scale, int64_t n)                                      \
-    {                                                                                                                  \
-        quant_body(SKR_##yt, SKR_##qt, y, q, scale, n);                                                                \
-    }
-EACH1(QUANT, E4M3)
-EACH1(QUANT, E5M2)
-EACH1(QUANT, I8)
-typedef void (*quant_fn)(const void *y, void *q, float scale, int64_t n);
-static const quant_fn quants[3][3] = {{quant_E4M3_F32, quant_E4M3_F16, quant_E4M3_BF16},
-                                      {quant_E5M2_F32, quant_E5M2_F16, quant_E5M2_BF16},
-                                      {quant_I8_F32, quant_I8_F16, quant_I8_BF16}};
-
-static float scale_of(float amax, int qt)
-{
-    float largest = qt == SKR_I8 ? 127.0f : qt == SKR_E4M3 ? 448.0f : 57344.0f;
-    float scale = amax / largest;
-    return scale > 0 ? scale : 1.0f;
-}
-
 static void quantise(const job_t *job, int64_t row, int type, const char *y)
 {
-    int64_t n = job->n, group = job->quant == SKR_QUANT_BLOCK ? SKR_QUANT_GROUP : n;
-    int qt = job->y_quant.type;
-    char *q = row_of(&job->rows, &job->y_quant, row);
-    quant_fn store = quants[qt - SKR_E4M3][type];
-    if (job->quant == SKR_QUANT_TENSOR) {
-        store(y, q, *(const float *)job->scale.data, n);
-        return;
-    }
-    float *scale = (float *)row_of(&job->rows, &job->scale, row);
-    for (int64_t i = 0; i < n; i += group, scale += job->scale.col_stride) {
-        int64_t len = n - i < group ? n - i : group;
-        const char *from = y + i * skr_type_bytes(type);
-        *scale = scale_of(amax_of(type, from, len), qt);
-        store(from, q + i, *scale, len);
-    }
+    int64_t group = job->quant == SKR_QUANT_BLOCK ? SKR_QUANT_GROUP : job->n;
+    uint8_t *q = (uint8_t *)row_of(&job->rows, &job->y_quant, row);
+    float *scale = job->quant == SKR_QUANT_TENSOR ? job->scale.data : row_of(&job->rows, &job->scale, row);
+    quant_row(type, job->y_quant.type, y, q, job->quant, scale, job->scale.col_stride, group, job->n);
 }
 
 /* ---------------------------------------------------------------- rows */
