@@ -535,20 +535,7 @@ struct skr_softmax_sums {
 /* e^x, 2 ulp and what rounding x * log2(e) costs; 0 below 2^-126. */
 SKR_DEVICE float exp_flush(float x)
 {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-    return y;
-}
-
-/* The larger of two words' elements, T f16 or bf16: two at once, without widening them. NaN loses. */
-template <int T> SKR_DEVICE uint32_t max2(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    if (T == SKR_BF16)
-        asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    else
-        asm("max.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
+    return exp2_fast<true>(x * SKR_LOG2E);
 }
 
 /* The largest element of VPT vectors of 16 bytes; NaN loses. */
@@ -590,15 +577,13 @@ struct skr_exponent {
     __device__ __forceinline__ skr_exponent(float max)
     {
         float base = exp_base(max);
-        scale = fabsf(base) < 0x1p126f ? 1.4426950408889634f : 0x1p-10f;
+        scale = fabsf(base) < 0x1p126f ? SKR_LOG2E : 0x1p-10f;
         shift = base * scale;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(fix) : "f"(__fmaf_rn(-base, scale, shift)));
+        fix = exp2_fast<true>(__fmaf_rn(-base, scale, shift));
     }
     __device__ __forceinline__ float at(float x) const
     {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, scale, -shift)));
-        return y;
+        return exp2_fast<true>(__fmaf_rn(x, scale, -shift));
     }
 };
 
