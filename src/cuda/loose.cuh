@@ -1,9 +1,9 @@
 /* loose.cuh - 16-byte vectors of rows that start at any element and have any width.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Columns belong to the same threads as in aligned rows, so a row's bits do not depend on where it lies. A vector is put
- * together from the two aligned ones that it lies in; at the ends of a row, where those reach beyond it, it is taken by
- * elements. Nothing outside of the row is touched. */
+ * Columns belong to the same threads as in aligned rows, so a row's bits do not depend on where it lies. A vector is
+ * put together from the two aligned ones that it lies in; at the ends of a row, where those reach beyond it, it is
+ * taken by elements. Nothing outside of the row is touched. */
 #ifndef SKR_LOOSE_CUH
 #define SKR_LOOSE_CUH
 

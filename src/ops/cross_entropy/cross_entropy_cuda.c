@@ -110,12 +110,9 @@ enum { FEW, SOME, MANY, FULL, LOOSE, ANY };
 static const struct {
     int lanes, u;
     const char *variant;
-} backward_shape[] = {[FEW] = {8, 4, "elements 8x4"},
-                      [SOME] = {8, 8, "elements 8x8"},
-                      [MANY] = {32, 8, "elements 32x8"},
-                      [FULL] = {32, 4, "elements full"},
-                      [LOOSE] = {32, 4, "elements loose"},
-                      [ANY] = {32, 8, "elements any"}};
+} backward_shape[] = {
+    [FEW] = {8, 4, "elements 8x4"},    [SOME] = {8, 8, "elements 8x8"},     [MANY] = {32, 8, "elements 32x8"},
+    [FULL] = {32, 4, "elements full"}, [LOOSE] = {32, 4, "elements loose"}, [ANY] = {32, 8, "elements any"}};
 static skr_cuda_kernel backward_kernel[3][6] = {
 #define BACKWARD(type)                                                                                                 \
     {SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_8x4", 0, 1),                                 \
@@ -159,7 +156,8 @@ static void plan_after(const skr_ce_room *room, int merge, skr_plan *plan)
     add_step(plan, &finish_kernel[merge], 1, 32);
 }
 
-/* How rows can be read and written: in aligned 16-byte vectors; in vectors that lie across two of those; by elements. */
+/* How rows can be read and written: in aligned 16-byte vectors; in vectors that lie across two of those; by elements.
+ */
 enum { ALIGNED, SHIFTED, SINGLE };
 static int access_of(const skr_cross_entropy_job *job, int vec, skr_plan *plan)
 {

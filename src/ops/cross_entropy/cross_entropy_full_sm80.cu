@@ -1,5 +1,5 @@
-/* cross_entropy_full_sm80.cu - the cross-entropy kernels with softcap and label smoothing, and those that take anything.
- * SPDX-License-Identifier: Apache-2.0 */
+/* cross_entropy_full_sm80.cu - the cross-entropy kernels with softcap and label smoothing, and those that take
+ * anything. SPDX-License-Identifier: Apache-2.0 */
 #include "cross_entropy_rows.cuh"
 #include "cross_entropy_stream.cuh"
 
@@ -28,7 +28,8 @@
 #include "cross_entropy_kernels.def"
 
 #define BACKWARD_KIND(name, type, v, u, loose)                                                                         \
-    KERNEL(skr_cross_entropy_backward_##name##_##type, 256, 1, cross_entropy_backward<TYPE_##type, 32, v, u, true, loose>)
+    KERNEL(skr_cross_entropy_backward_##name##_##type, 256, 1,                                                         \
+           cross_entropy_backward<TYPE_##type, 32, v, u, true, loose>)
 #define BACKWARD(type)                                                                                                 \
     BACKWARD_KIND(full, type, skr_elem<TYPE_##type>::vec, 4, false)                                                    \
     BACKWARD_KIND(loose, type, skr_elem<TYPE_##type>::vec, 4, true)                                                    \

@@ -5,6 +5,7 @@
 #ifndef SKR_CROSS_ENTROPY_ROW_CUH
 #define SKR_CROSS_ENTROPY_ROW_CUH
 
+#include "../../cuda/exponent.cuh"
 #include "../../cuda/loose.cuh"
 #include "../../cuda/rows.cuh"
 #include "cross_entropy.h"
@@ -58,6 +59,14 @@ template <class Row> struct ce_target {
     }
 };
 
+/* Sums of exponentials, each against its thread's own maximum, brought to the row's. */
+template <class Owner> SKR_DEVICE void join_sums(Owner &owner, float &max, float &sum)
+{
+    skr_softmax_sums pair = {SKR_LOG2E};
+    pair.lanes < Owner::lanes<32 ? Owner::lanes : 32>(max, sum);
+    owner.join(pair, max, sum);
+}
+
 SKR_DEVICE float capped(float x, float softcap)
 {
     return softcap != 0.0f ? softcap * tanhf(x / softcap) : x;
@@ -91,9 +100,9 @@ template <int V, bool LOOSE> SKR_DEVICE void class_weights(const skr_cross_entro
 
 /* f holds p * a of V columns from column `at` on, x their logits, place: the target among them if it is below V;
  * leaves the gradient in f. */
-template <int V, bool FULL, bool LOOSE>
-SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job, const skr_ce_coef &k, uint32_t place, int64_t at,
-                                const float *x, float *f)
+template <int V, bool FULL, bool LOOSE> SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job,
+                                                                        const skr_ce_coef &k, uint32_t place,
+                                                                        int64_t at, const float *x, float *f)
 {
     if (FULL && k.c != 0.0f) {
         float w[V];
@@ -176,7 +185,7 @@ template <int T, int V, bool SAME> SKR_DEVICE void put_vector(int type, char *p,
     else if (SAME)
         store16_once(p, pack<T>(f));
     else
-        any_store < V == 1 ? 4 : V > (type, p, f);
+        any_store<V == 1 ? 4 : V>(type, p, f);
 }
 
 #endif

@@ -17,7 +17,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
 
     const skr_cross_entropy_job &job;
     int row, start, valid; /* of this thread: its row (-1: none), its vectors start, start + L, ... */
-    int mine, place; /* where the target's column is: vector of this thread, element; mine < 0: elsewhere */
+    int mine, place;       /* where the target's column is: vector of this thread, element; mine < 0: elsewhere */
     uint4 raw[VPT];
     float kept[KEEP ? VPT * V : 1];
 
@@ -107,7 +107,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
             }
         }
         float sum = ((part[0] + part[1]) + (part[2] + part[3])) * e.fix;
-        owner.reduce_exp(top, sum);
+        join_sums(owner, top, sum);
         if (FULL && job.smoothing != 0.0f)
             smooth = owner.template reduce<skr_sum>(smooth);
 

@@ -18,8 +18,9 @@
     KERNEL(skr_cross_entropy_rows_##type##_##lanes##x##vpt, threads, blocks,                                           \
            cross_entropy_rows<TYPE_##type, block_owner<lanes, threads>, vpt, keep, false>)
 #define SKR_CE_STREAM(type, lanes, threads, u, blocks, most)                                                           \
-    KERNEL(skr_cross_entropy_stream_##type##_##lanes##x##u, threads, blocks,                                           \
-           cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, false, false>)
+    KERNEL(                                                                                                            \
+        skr_cross_entropy_stream_##type##_##lanes##x##u, threads, blocks,                                              \
+        cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, false, false>)
 #include "cross_entropy_kernels.def"
 
 #define BACKWARD_SHAPE(type, lanes, u, blocks)                                                                         \

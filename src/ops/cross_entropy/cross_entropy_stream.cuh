@@ -62,7 +62,7 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
         float max = -INFINITY, sum = 0.0f, smooth = 0.0f;
         for (int64_t v = lane; v < vectors; v += L * U)
             add(x, v, vectors, max, sum, smooth);
-        owner.reduce_exp(max, sum);
+        join_sums(owner, max, sum);
         if (FULL && job.smoothing != 0.0f)
             smooth = owner.template reduce<skr_sum>(smooth);
 
@@ -139,9 +139,8 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
         }
     }
 
-    template <bool SAME>
-    __device__ __forceinline__ void write(const Row &at, const char *x, int64_t vectors, const skr_ce_coef &k,
-                                          float max, float sum, int64_t hit) const
+    template <bool SAME> __device__ __forceinline__ void
+    write(const Row &at, const char *x, int64_t vectors, const skr_ce_coef &k, float max, float sum, int64_t hit) const
     {
         int bytes = SAME ? B : skr_type_bytes(job.dlogits.type);
         char *y = (char *)job.dlogits.data + stat_offset(job.rows, job.dlogits, at) * bytes;
@@ -166,8 +165,8 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
                     g[c] = zero ? 0.0f : e.at(FULL ? capped(f[c], job.softcap) : f[c]) * by;
                 int64_t column = (v + u * L) * V;
                 if (!zero && column < job.n)
-                    finish_gradient<V, FULL, LOOSE>(
-                        job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V, column, f, g);
+                    finish_gradient<V, FULL, LOOSE>(job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V,
+                                                    column, f, g);
                 if constexpr (LOOSE && V > 1)
                     store16_loose<T>(y, v + u * L, job.n, column < job.n, pack<T>(g));
                 else
