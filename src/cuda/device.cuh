@@ -467,8 +467,6 @@ template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
     return f;
 }
 
-#include "exp.cuh"
-
 /* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
 template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
 {
@@ -635,20 +633,6 @@ template <int TPR, int THREADS> struct block_owner {
         __syncthreads();
         a = memory.partial[turn][0][threadIdx.x % warps], b = memory.partial[turn][1][threadIdx.x % warps];
         pair.template lanes<warps>(a, b);
-    }
-
-    /* Sums of exponentials, each against its own maximum (lanes_exp_sum), in one exchange. */
-    __device__ __forceinline__ void reduce_exp(float &max, float &sum)
-    {
-        lanes_exp_sum < TPR <= 32 ? TPR : 32 > (max, sum);
-        if (TPR <= 32)
-            return;
-        turn ^= 1;
-        if ((threadIdx.x & 31) == 0)
-            memory.partial[turn][0][threadIdx.x / 32] = max, memory.partial[turn][1][threadIdx.x / 32] = sum;
-        __syncthreads();
-        max = memory.partial[turn][0][threadIdx.x % warps], sum = memory.partial[turn][1][threadIdx.x % warps];
-        lanes_exp_sum<warps>(max, sum);
     }
 };
 

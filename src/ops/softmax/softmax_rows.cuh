@@ -7,6 +7,7 @@
 #ifndef SKR_SOFTMAX_ROWS_CUH
 #define SKR_SOFTMAX_ROWS_CUH
 
+#include "../../cuda/exponent.cuh"
 #include "../../cuda/rows.cuh"
 #include "softmax.h"
 

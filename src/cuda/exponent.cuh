@@ -1,8 +1,9 @@
-/* exp.cuh - exponentials, maxima of packed elements, and partial sums of exponentials: what kernels share that sum
- * exponentials along a row. A part of device.cuh, which includes it after the reductions.
+/* exponent.cuh - exponentials: of one number, of many against one maximum, and sums of them.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef SKR_CUDA_EXP_CUH
-#define SKR_CUDA_EXP_CUH
+#ifndef SKR_EXPONENT_CUH
+#define SKR_EXPONENT_CUH
+
+#include "device.cuh"
 
 /* 2^x: at most two units in the last place off. Subnormal results are kept; with FLUSH they are 0, for a quarter of the
  * instructions. */
@@ -51,9 +52,7 @@ struct skr_softmax_sums {
 /* e^x, 2 ulp and what rounding x * log2(e) costs; 0 below 2^-126. */
 SKR_DEVICE float exp_flush(float x)
 {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-    return y;
+    return exp2_fast<true>(x * SKR_LOG2E);
 }
 
 /* The larger, or smaller, of two words' elements, T f16 or bf16: two at once, without widening them. NaN loses. */
@@ -116,25 +115,14 @@ struct skr_exponent {
     __device__ __forceinline__ skr_exponent(float max)
     {
         float base = exp_base(max);
-        scale = fabsf(base) < 0x1p126f ? 1.4426950408889634f : 0x1p-10f;
+        scale = fabsf(base) < 0x1p126f ? SKR_LOG2E : 0x1p-10f;
         shift = base * scale;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(fix) : "f"(__fmaf_rn(-base, scale, shift)));
+        fix = exp2_fast<true>(__fmaf_rn(-base, scale, shift));
     }
     __device__ __forceinline__ float at(float x) const
     {
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, scale, -shift)));
-        return y;
+        return exp2_fast<true>(__fmaf_rn(x, scale, -shift));
     }
 };
-
-/* The sum of exponentials of lanes, each against its own maximum, brought to the common one. NaN and +infinity make the
- * sum NaN, not the maximum. */
-template <int LANES> SKR_DEVICE void lanes_exp_sum(float &max, float &sum)
-{
-    float all = lanes_reduce<skr_max, LANES>(max);
-    sum = lanes_reduce<skr_sum, LANES>(sum * exp_flush(max - exp_base(all)));
-    max = all;
-}
 
 #endif
