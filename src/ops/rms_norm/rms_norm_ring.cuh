@@ -4,19 +4,22 @@
  * A row belongs to a cluster, which stays and walks over the rows. Chunks of K vectors a thread go to its blocks in
  * turn, at most P to each, so that the cluster reads from one place of the row at a time. In each block one warp more
  * than compute only starts copies: as soon as a chunk is written out, its slot (of S) is filled with one of a later
- * row. The weights stay in registers, packed. */
+ * row. The weights stay in registers, packed. The sum of row k + 1 is taken before row k is written, so that
+ * the exchange of row k's sum costs nothing; both rows stay in their slots meanwhile. */
 #ifndef SKR_RMS_NORM_RING_CUH
 #define SKR_RMS_NORM_RING_CUH
 
-#include "../../cuda/sm90.cuh"
+#include "../../cuda/ring.cuh"
 #include "rms_norm_rows.cuh"
 
 template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
-    using Owner = cluster_owner<THREADS>;
+    using Sums = split_sum<THREADS, true, 1>;
+    using place = ring_place<S>;
     static constexpr int V = skr_elem<T>::vec, L = THREADS, CHUNK = K * L; /* in vectors */
+    static_assert(2 * P <= S, "two rows are in the ring at once");
     struct shared {
-        typename Owner::shared owner;
-        uint64_t full[S], empty[S];
+        typename Sums::shared sums;
+        ring_shared<S> ring;
     };
 
     const skr_rms_norm_job &job;
@@ -25,51 +28,38 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
     int row, step, turns;
     uint32_t ring, full, empty;
 
-    /* Where a walk over the slots stands; parity: how often it went round, modulo 2. */
-    struct place {
-        int slot = 0;
-        uint32_t parity = 0;
-        __device__ __forceinline__ void next()
-        {
-            if (++slot == S)
-                slot = 0, parity ^= 1;
-        }
-    };
-
     SKR_DEVICE void run(const skr_rms_norm_job &job)
     {
         __shared__ __align__(16) shared memory;
         extern __shared__ __align__(128) unsigned char dynamic[];
-        Owner owner(memory.owner);
-        if (threadIdx.x == 0)
-            for (int s = 0; s < S; s++) {
-                barrier_init(shared_address(&memory.full[s]), 1);
-                barrier_init(shared_address(&memory.empty[s]), Owner::warps);
-            }
-        owner.start();
+        Sums sums(memory.sums);
+        if (threadIdx.x == 0) {
+            ring_init<S>(memory.ring, Sums::warps);
+            sums.init();
+            barrier_init_done();
+        }
+        cluster_arrive();
         __syncthreads();
         wait_for_previous();
         let_next_start();
-        rms_norm_ring k(job, owner, memory, shared_address(dynamic));
-        if (threadIdx.x < L) {
-            k.compute(owner);
-        } else {
-            owner.ready();
-            if (threadIdx.x == L)
-                k.fill();
-        }
+        rms_norm_ring k(job, sums, memory, shared_address(dynamic));
+        cluster_wait();
+        if (threadIdx.x < L)
+            k.compute(sums);
+        else if (threadIdx.x == L)
+            k.fill();
     }
 
-    __device__ __forceinline__ rms_norm_ring(const skr_rms_norm_job &j, const Owner &owner, shared &memory,
+    __device__ __forceinline__ rms_norm_ring(const skr_rms_norm_job &j, const Sums &sums, shared &memory,
                                              uint32_t dynamic)
         : job(j)
     {
         vectors = (int)(j.n / V);
-        first = owner.rank() * CHUNK, stride = owner.size() * CHUNK;
+        first = (int)sums.my_rank * CHUNK, stride = (int)sums.my_size * CHUNK;
         chunks = max(0, (vectors - first + stride - 1) / stride);
-        row = owner.index(), step = owner.count();
+        row = sums.index(), step = sums.count();
         turns = ((int)j.rows.m - row + step - 1) / step;
-        ring = dynamic, full = shared_address(memory.full), empty = shared_address(memory.empty);
+        ring = dynamic, full = shared_address(memory.ring.full), empty = shared_address(memory.ring.empty);
     }
 
     /* The copying thread: keeps every slot full or on its way. */
@@ -102,7 +92,29 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         return shared_load16(ring + (p.slot * CHUNK + i % K * L + threadIdx.x) * 16);
     }
 
-    __device__ __forceinline__ void compute(Owner &owner) const
+    __device__ __forceinline__ void add_up(place &p, float (&sum)[1]) const
+    {
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int i = 0; i < K * P; i++) {
+            if (i / K >= chunks)
+                continue;
+            if (i % K == 0)
+                barrier_wait(full + p.slot * 8, p.parity);
+            if (column(i) < vectors) {
+                float f[V];
+                unpack<T>(slot(p, i), f);
+#pragma unroll
+                for (int c = 0; c < V; c++)
+                    part[c & 3] = __fmaf_rn(f[c], f[c], part[c & 3]);
+            }
+            if (i % K == K - 1)
+                p.next();
+        }
+        sum[0] = (part[0] + part[1]) + (part[2] + part[3]);
+    }
+
+    __device__ __forceinline__ void compute(Sums &sums) const
     {
         uint4 w[K * P];
         bool packed = job.weight.data && job.weight.type == T && job.heads == 1;
@@ -110,42 +122,30 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         for (int i = 0; i < K * P; i++)
             if (packed && column(i) < vectors)
                 w[i] = load16((const char *)job.weight.data + (int64_t)column(i) * 16);
-        owner.ready();
-        place p;
-        for (int t = 0; t < turns; t++) {
-            place start = p;
-            skr_row at = row_of(job.rows, row + t * step);
-            float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-            for (int i = 0; i < K * P; i++) {
-                if (i / K >= chunks)
-                    continue;
-                if (i % K == 0)
-                    barrier_wait(full + p.slot * 8, p.parity);
-                if (column(i) < vectors) {
-                    float f[V];
-                    unpack<T>(slot(p, i), f);
-#pragma unroll
-                    for (int c = 0; c < V; c++)
-                        part[c & 3] = __fmaf_rn(f[c], f[c], part[c & 3]);
-                }
-                if (i % K == K - 1)
-                    p.next();
+        place read, done;
+        float sum[1];
+        for (int t = -1; t < turns; t++) {
+            if (t + 1 < turns) {
+                add_up(read, sum);
+                sums.send(sum);
             }
-            float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
-            float rstd = rstd_of(sum, job.n, job.eps);
-            if (job.rstd.data && threadIdx.x == 0 && owner.rank() == 0)
+            if (t < 0)
+                continue;
+            sums.receive(sum);
+            skr_row at = row_of(job.rows, row + t * step);
+            float rstd = rstd_of(sum[0], job.n, job.eps);
+            if (job.rstd.data && threadIdx.x == 0 && sums.my_rank == 0)
                 *row_at<float>(job.rstd, at, 4) = rstd;
             char *y = row_at<char>(job.y, at, skr_elem<T>::bytes);
             if (packed)
-                write<true>(start, row + t * step, y, rstd, w);
+                write<true>(done, row + t * step, y, rstd, w);
             else
-                write<false>(start, row + t * step, y, rstd, w);
+                write<false>(done, row + t * step, y, rstd, w);
         }
     }
 
     template <bool PACKED>
-    __device__ __forceinline__ void write(place p, int at, char *y, float rstd, uint4 (&w)[K * P]) const
+    __device__ __forceinline__ void write(place &p, int at, char *y, float rstd, uint4 (&w)[K * P]) const
     {
 #pragma unroll
         for (int i = 0; i < K * P; i++) {

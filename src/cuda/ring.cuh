@@ -1,0 +1,119 @@
+/* ring.cuh - what row kernels that stay and walk over rows share: places in a ring of slots that the copy engine fills,
+ * and row sums whose sending and receiving are apart. SPDX-License-Identifier: Apache-2.0
+ *
+ * Only files compiled for sm_90 alone include this. */
+#ifndef SKR_CUDA_RING_CUH
+#define SKR_CUDA_RING_CUH
+
+#include "sm90.cuh"
+
+/* Where a walk over S slots stands; parity: how often it went round, modulo 2. */
+template <int S> struct ring_place {
+    int slot = 0;
+    uint32_t parity = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++slot == S)
+            slot = 0, parity ^= 1;
+    }
+};
+
+/* A slot's two barriers: full counts the bytes that the copy engine brings, empty the warps that are done with them. */
+template <int S> struct ring_shared {
+    uint64_t full[S], empty[S];
+};
+
+template <int S> SKR_DEVICE void ring_init(ring_shared<S> &memory, uint32_t warps)
+{
+    for (int s = 0; s < S; s++) {
+        barrier_init(shared_address(&memory.full[s]), 1);
+        barrier_init(shared_address(&memory.empty[s]), warps);
+    }
+}
+
+/* Sums of VALUES numbers over a block, or over a cluster of two or more blocks, of THREADS threads each. send() and
+ * receive() may have other sends between them: row k + 1 can be summed while the sums of row k are on their way.
+ * Four areas alternate, and that is enough while a warp receives number k before it sends number k + 2: who sends k + 4
+ * has received k + 2, which every warp sent after it had read k. All warps send in the same order. */
+template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
+    static constexpr int warps = THREADS / 32, most = CLUSTER ? 16 : 1, areas = 4;
+    struct shared {
+        __align__(16) float partial[areas][VALUES * most * warps];
+        uint64_t barrier[areas];
+    };
+    shared &memory;
+    uint32_t sent, received;
+    uint32_t my_rank, my_size;
+
+    __device__ __forceinline__ split_sum(shared &m)
+        : memory(m), sent(0), received(0), my_rank(CLUSTER ? cluster_rank() : 0), my_size(CLUSTER ? cluster_size() : 1)
+    {
+    }
+
+    /* By one thread; a barrier of the block or cluster follows. */
+    __device__ __forceinline__ void init() const
+    {
+        for (int a = 0; a < areas; a++)
+            barrier_init(shared_address(&memory.barrier[a]), CLUSTER ? 1 : warps);
+    }
+    __device__ __forceinline__ int index() const
+    {
+        return (int)(blockIdx.x / my_size);
+    }
+    __device__ __forceinline__ int count() const
+    {
+        return (int)(gridDim.x / my_size);
+    }
+
+    __device__ __forceinline__ void send(float (&f)[VALUES])
+    {
+#pragma unroll
+        for (int v = 0; v < VALUES; v++)
+            f[v] = lanes_reduce<skr_sum, 32>(f[v]);
+        uint32_t area = sent++ % areas, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+        uint32_t barrier = shared_address(&memory.barrier[area]);
+        float *mine = &memory.partial[area][VALUES * (my_rank * warps + warp)];
+        if (CLUSTER) {
+            if (threadIdx.x == 0)
+                barrier_expect(barrier, 4 * VALUES * my_size * warps);
+            if (lane < my_size) {
+                uint32_t to = peer_address(shared_address(mine), lane), signal = peer_address(barrier, lane);
+                if constexpr (VALUES == 1)
+                    send4(to, f[0], signal);
+                else
+                    send8(to, f[0], f[1], signal);
+            }
+        } else if (lane == 0) {
+#pragma unroll
+            for (int v = 0; v < VALUES; v++)
+                mine[v] = f[v];
+            barrier_arrive(barrier);
+        }
+    }
+
+    /* The sums that were sent first and not received yet; the same bits in every thread. */
+    __device__ __forceinline__ void receive(float (&f)[VALUES])
+    {
+        static_assert(VALUES == 1 || VALUES == 2, "one or two");
+        uint32_t area = received % areas, lane = threadIdx.x & 31, total = my_size * warps;
+        barrier_wait(shared_address(&memory.barrier[area]), received / areas & 1);
+        received++;
+        const float *partial = memory.partial[area];
+#pragma unroll
+        for (int v = 0; v < VALUES; v++)
+            f[v] = 0.0f;
+        for (uint32_t k = lane; k < total; k += 32) {
+            if constexpr (VALUES == 1) {
+                f[0] += partial[k];
+            } else {
+                float2 pair = ((const float2 *)partial)[k];
+                f[0] += pair.x, f[1] += pair.y;
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < VALUES; v++)
+            f[v] = lanes_reduce<skr_sum, 32>(f[v]);
+    }
+};
+
+#endif
