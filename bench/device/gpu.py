@@ -11,7 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 TYPES = {"f32": 0, "f16": 1, "bf16": 2, "e4m3": 3, "e5m2": 4, "i8": 5}
 INCLUDES = (
     '#include "cuda/sm90.cuh"\n#include "ops/rms_norm/rms_norm_full.cuh"\n'
-    '#include "ops/rms_norm/rms_norm_ring.cuh"\n'
+    '#include "ops/rms_norm/rms_norm_ring.cuh"\n#include "ops/rms_norm/rms_norm_backward_ring.cuh"\n'
     '#include "ops/rms_norm/rms_norm_backward_rows.cuh"\n#include "ops/rms_norm/rms_norm_parts.cuh"\n'
 )
 

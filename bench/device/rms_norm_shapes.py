@@ -83,16 +83,43 @@ def full(kind, t, n):
                 yield entry(kind, t, n, lanes, threads, vpt, c, "rms_norm_full<{T}, {O}, {VPT}, {STAGES}>", f"s{stages}", shared, blocks=blocks, stages=stages)
 
 
+# (type, columns): (lanes, threads, vpt, stages, weights in shared memory, blocks, cluster) of the lean kernels
+BACKWARD = {
+    ("bf16", 8192): ((512, 512, 2, 2, 1, 2, 1), (256, 256, 4, 2, 1, 2, 1)),
+    ("bf16", 16384): ((512, 512, 4, 2, 1, 1, 1),),
+    ("bf16", 32768): ((512, 512, 4, 1, 1, 1, 2),),
+    ("bf16", 65536): ((256, 256, 4, 1, 1, 2, 8),),
+    ("bf16", 131072): ((512, 512, 4, 2, 1, 1, 8),),
+    ("bf16", 262144): ((512, 512, 4, 2, 1, 1, 16),),
+    ("f32", 16384): ((512, 512, 8, 1, 1, 1, 1),),
+    ("f32", 32768): ((512, 512, 8, 1, 1, 1, 2),),
+    ("f32", 65536): ((256, 256, 8, 1, 1, 2, 8),),
+    ("f32", 131072): ((512, 512, 8, 1, 1, 1, 8),),
+    ("f32", 262144): ((512, 512, 8, 1, 1, 1, 16),),
+}
+# Vectors of a row: (threads, p, slots, ahead, weights in shared memory, blocks, cluster) of the ring
+BACKWARD_RING = {
+    1024: ((512, 2, 13, 0, 0, 1, 1), (512, 2, 13, 1, 0, 1, 1), (512, 2, 7, 0, 0, 1, 1)),
+    2048: ((256, 4, 10, 1, 0, 2, 2), (256, 4, 13, 1, 0, 2, 2), (512, 4, 7, 0, 0, 1, 1)),
+    4096: ((256, 4, 10, 1, 0, 2, 4), (256, 4, 13, 1, 0, 2, 4), (512, 4, 13, 1, 0, 1, 2)),
+    8192: ((256, 4, 10, 1, 0, 2, 8), (256, 4, 13, 1, 0, 2, 8), (512, 4, 13, 1, 0, 1, 4)),
+    16384: ((256, 4, 10, 1, 0, 2, 16), (256, 4, 13, 1, 0, 2, 16), (512, 4, 13, 1, 0, 1, 8)),
+    32768: ((512, 4, 13, 1, 0, 1, 16),),
+    65536: ((512, 8, 9, 0, 1, 1, 16),),
+}
+
+
 def backward(t, n):
     vec = 16 // BYTES[t]
-    for lanes, threads, vpt, c in owners(n // vec):
-        if vpt * vec > 32 or threads == 1024 or lanes < 32:
-            continue
-        for stages in (1, 2, 3):
-            weights = vpt * vec * 4 if vpt * vec > 16 else 0
-            shared = threads * (stages * (2 * vpt * 16 + 4) + weights)
-            if shared <= SHARED:
-                yield entry("backward", t, n, lanes, threads, vpt, c, "rms_norm_backward<{T}, {O}, {VPT}, {STAGES}>", f"s{stages}", shared, stages=stages)
+    for lanes, threads, vpt, stages, weights, blocks, c in BACKWARD.get((t, n), ()):
+        shared = threads * (stages * (2 * vpt * 16 + 4) + (vpt * vec * 4 if weights else 0))
+        struct = "rms_norm_backward<{T}, {O}, {VPT}, {STAGES}, " + f"{'true' if weights else 'false'}, true>"
+        yield entry("backward", t, n, lanes, threads, vpt, c, struct, f"s{stages}w{weights}", shared, blocks=blocks, stages=stages)
+    for threads, p, slots, ahead, weights, blocks, c in BACKWARD_RING.get(n // vec, ()):
+        shared = threads * (slots * 32 + (p * vec * 4 if weights else 0))
+        flags = ", ".join("true" if f else "false" for f in (ahead, weights))
+        struct = "rms_norm_backward_ring<{T}, " + f"{threads}, {'true' if c > 1 else 'false'}, {p}, {slots}, {flags}>"
+        yield entry("backward", t, n, threads, threads + 32, p, c, struct, f"ring{slots}a{ahead}w{weights}", shared, blocks=blocks)
 
 
 def shapes(kind, t, n):

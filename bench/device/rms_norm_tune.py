@@ -4,6 +4,8 @@
 #
 #   python3 bench/device/rms_norm_tune.py [plain] [residual] [e4m3] [backward]
 #
+# With TUNE_FOLDER=folder TUNE_COMPILE=1 it only compiles (no GPU needed); with TUNE_FOLDER alone it runs what was compiled there.
+#
 # Prints the best shapes per type and width as fractions of the copy and writes $OUT/rms_norm_tune.jsonl. TUNE_WIDTHS and TUNE_TYPES limit it.
 # The parent compiles and never touches the GPU; a worker process runs the kernels. A kernel that fails or hangs takes the worker with it, and a
 # new worker goes on without that kernel. Every shape is timed a few times, the best of them REPEATS times, and those again with the other ways to
@@ -108,7 +110,7 @@ def run_worker(entries, folder, reps, phase):
         say(f"BAD {now} ended the worker; going on without it")
 
 
-def report(r, top=3):
+def report(r, top=int(os.environ.get("TUNE_TOP", 3))):
     copy = r["copy_us"]
     order = sorted((v, k) for k, v in r["us"].items() if not k.startswith("copy"))
     words = "  ".join(f"{k} {r['ideal_us'] / v:.3f}" for v, k in order[:top])
@@ -144,11 +146,22 @@ def flavoured(results, entries):
 
 
 def parent(kinds):
-    folder = tempfile.mkdtemp()
-    entries = [e for kind in kinds for t in TYPES for n in WIDTHS for e in rms_norm_shapes.shapes(kind, t, n)]
-    entries = compile_entries(entries, folder)
+    folder = os.environ.get("TUNE_FOLDER") or tempfile.mkdtemp()
+    ready = f"{folder}/entries.json"
+    if os.path.exists(ready) and not os.environ.get("TUNE_COMPILE"):
+        with open(ready) as f:
+            entries = [e for e in json.load(f) if e["kind"] in kinds and e["type"] in TYPES and e["n"] in WIDTHS]
+    else:
+        entries = [e for kind in kinds for t in TYPES for n in WIDTHS for e in rms_norm_shapes.shapes(kind, t, n)]
+        entries = compile_entries(entries, folder)
+        with open(ready, "w") as f:
+            json.dump(entries, f)
+        if os.environ.get("TUNE_COMPILE"):
+            return
     results = run_worker(entries, folder, [FEW, REPEATS], "shapes")
     table(results, "shapes")
+    if os.environ.get("TUNE_FOLDER"):
+        return
     again = flavoured(results, entries)
     again = [e for e in again if not e["flavour"]] + compile_entries([e for e in again if e["flavour"]], folder)
     say("the best of these again (n: loads without L1, s: streaming stores)")

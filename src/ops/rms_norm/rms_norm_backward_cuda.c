@@ -29,15 +29,16 @@ static skr_cuda_kernel lean_kernel[] = {
                1),
 #include "rms_norm_kernels.def"
 };
-static const skr_rows_shape lean_wide_shape[] = {
-#define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
-    {TYPE_##type, threads, threads, vpt, 1, stages, least, most, parts, "lean " #type " cluster " #threads "x" #vpt},
+/* Here `stages` is the number of slots and `walk` that of blocks an SM. */
+static const skr_rows_shape ring_shape[] = {
+#define SKR_BACKWARD_RING(type, threads, p, slots, ahead, shared, blocks, least, most)                                 \
+    {TYPE_##type, threads, threads, p, shared, slots, least, most, blocks, "ring " #type " " #threads "x" #p},
 #include "rms_norm_kernels.def"
 };
-static skr_cuda_kernel lean_wide_kernel[] = {
-#define SKR_BACKWARD_LEAN_CLUSTER(type, threads, vpt, stages, blocks, least, most, parts)                              \
-    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_lean_" #type "_c" #threads "x" #vpt "_" #least,          \
-               SKR_ROWS_SHARED, SKR_ROWS_CLUSTER),
+static skr_cuda_kernel ring_kernel[] = {
+#define SKR_BACKWARD_RING(type, threads, p, slots, ahead, shared, blocks, least, most)                                 \
+    SKR_KERNEL(rms_norm_backward_sm90, "skr_rms_norm_backward_ring_" #type "_" #threads "x" #p, SKR_ROWS_SHARED,       \
+               SKR_ROWS_CLUSTER),
 #include "rms_norm_kernels.def"
 };
 static const skr_rows_shape block_shape[] = {
@@ -73,8 +74,9 @@ static skr_cuda_kernel add_kernel[2] = {SKR_KERNEL(rms_norm_backward_sm80, "skr_
                                         SKR_KERNEL(rms_norm_backward_sm80, "skr_rms_norm_add_parts4", 0, 1)};
 
 /* MIN_ROWS: rows of a part, so that its partial row costs little beside them. ANY_PARTS: parts of the kernels that take
- * anything, enough to fill a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES. */
-enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20 };
+ * anything, enough to fill a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES.
+ * RING_SMS: SMs that the parts of a ring fill. */
+enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20, RING_SMS = 132 };
 
 static bool aligned(const skr_rms_norm_backward_job *job, int vec)
 {
@@ -161,6 +163,33 @@ static bool plan_cluster(skr_rms_norm_backward_job *job, const skr_target *targe
     return false;
 }
 
+/* The copy engine moves x and dy, and weights stay packed: see rms_norm_backward_ring.cuh. Narrower rows are as fast or
+ * faster without. */
+static bool plan_ring(skr_rms_norm_backward_job *job, const skr_target *target, int vec, skr_plan *plan)
+{
+    const skr_param *w = &job->weight;
+    if (target->sm != 90 || job->n <= (vec == 4 ? 16384 : 4096) || job->weight_offset != 0.0f ||
+        (w->data && w->type != job->x.type))
+        return false;
+    for (int i = 0; i < SKR_COUNT(ring_shape); i++) {
+        const skr_rows_shape *s = &ring_shape[i];
+        int cluster = skr_rows_cluster(job->n, s, vec);
+        if (s->type != job->x.type || !cluster)
+            continue;
+        set_parts(job, s->walk * skr_rows_resident(RING_SMS, cluster), 1);
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &ring_kernel[i];
+        step->grid = (uint32_t)(job->n_parts * cluster);
+        step->block = (uint32_t)s->threads + 32; /* one warp more copies */
+        step->cluster = cluster > 1 ? (uint32_t)cluster : 0;
+        step->shared_bytes = (uint32_t)(s->threads * (s->stages * 32 + (s->rows ? 4 * s->vpt * vec : 0)));
+        step->overlap = false; /* a single wave: blocks that start early would share SMs while others idle */
+        plan->variant = s->variant;
+        return true;
+    }
+    return false;
+}
+
 static void plan_any(skr_rms_norm_backward_job *job, skr_plan *plan)
 {
     int block = job->n > 2048, four = aligned(job, 4);
@@ -211,9 +240,8 @@ saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_rms_norm_backwa
         else if (job->dy.type != job->x.type)
             skr_why(plan, "row kernels: dy and x differ in type");
         else
-            done = (is_lean(job) && (plan_block(job, lean_shape, lean_kernel, SKR_COUNT(lean_shape), vec, plan) ||
-                                     plan_cluster(job, target, lean_wide_shape, lean_wide_kernel,
-                                                  SKR_COUNT(lean_wide_shape), vec, plan))) ||
+            done = (is_lean(job) && (plan_ring(job, target, vec, plan) ||
+                                     plan_block(job, lean_shape, lean_kernel, SKR_COUNT(lean_shape), vec, plan))) ||
                    plan_block(job, block_shape, block_kernel, SKR_COUNT(block_shape), vec, plan) ||
                    plan_cluster(job, target, wide_shape, wide_kernel, SKR_COUNT(wide_shape), vec, plan);
         if (!done)

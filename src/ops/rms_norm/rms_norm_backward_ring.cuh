@@ -13,11 +13,11 @@
 #include "../../cuda/ring.cuh"
 #include "rms_norm_rows.cuh"
 
-template <int T, int THREADS, bool CLUSTER, int P, int S, bool W_SHARED> struct rms_norm_backward_ring {
+template <int T, int THREADS, bool CLUSTER, int P, int S, bool AHEAD, bool W_SHARED> struct rms_norm_backward_ring {
     using Sums = split_sum<THREADS, CLUSTER, 1>;
     using Place = ring_place<S>;
     static constexpr int V = skr_elem<T>::vec, SLOT = 2 * THREADS * 16;
-    static constexpr bool AHEAD = 2 * P <= S;
+    static_assert((AHEAD ? 2 : 1) * P <= S, "the rows that are in use fit the ring");
     struct shared {
         typename Sums::shared sums;
         ring_shared<S> ring;

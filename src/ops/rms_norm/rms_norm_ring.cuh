@@ -4,8 +4,7 @@
  * A row belongs to a cluster, which stays and walks over the rows. Chunks of K vectors a thread go to its blocks in
  * turn, at most P to each, so that the cluster reads from one place of the row at a time. In each block one warp more
  * than compute only starts copies: as soon as a chunk is written out, its slot (of S) is filled with one of a later
- * row. The weights stay in registers, packed. The sum of row k + 1 is taken before row k is written, so that
- * the exchange of row k's sum costs nothing; both rows stay in their slots meanwhile. */
+ * row. The weights stay in registers, packed. */
 #ifndef SKR_RMS_NORM_RING_CUH
 #define SKR_RMS_NORM_RING_CUH
 
@@ -13,12 +12,11 @@
 #include "rms_norm_rows.cuh"
 
 template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
-    using Sums = split_sum<THREADS, true, 1>;
+    using Owner = cluster_owner<THREADS>;
     using place = ring_place<S>;
     static constexpr int V = skr_elem<T>::vec, L = THREADS, CHUNK = K * L; /* in vectors */
-    static_assert(2 * P <= S, "two rows are in the ring at once");
     struct shared {
-        typename Sums::shared sums;
+        typename Owner::shared owner;
         ring_shared<S> ring;
     };
 
@@ -32,32 +30,31 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
     {
         __shared__ __align__(16) shared memory;
         extern __shared__ __align__(128) unsigned char dynamic[];
-        Sums sums(memory.sums);
-        if (threadIdx.x == 0) {
-            ring_init<S>(memory.ring, Sums::warps);
-            sums.init();
-            barrier_init_done();
-        }
-        cluster_arrive();
+        Owner owner(memory.owner);
+        if (threadIdx.x == 0)
+            ring_init<S>(memory.ring, Owner::warps);
+        owner.start();
         __syncthreads();
         wait_for_previous();
         let_next_start();
-        rms_norm_ring k(job, sums, memory, shared_address(dynamic));
-        cluster_wait();
-        if (threadIdx.x < L)
-            k.compute(sums);
-        else if (threadIdx.x == L)
-            k.fill();
+        rms_norm_ring k(job, owner, memory, shared_address(dynamic));
+        if (threadIdx.x < L) {
+            k.compute(owner);
+        } else {
+            owner.ready();
+            if (threadIdx.x == L)
+                k.fill();
+        }
     }
 
-    __device__ __forceinline__ rms_norm_ring(const skr_rms_norm_job &j, const Sums &sums, shared &memory,
+    __device__ __forceinline__ rms_norm_ring(const skr_rms_norm_job &j, const Owner &owner, shared &memory,
                                              uint32_t dynamic)
         : job(j)
     {
         vectors = (int)(j.n / V);
-        first = (int)sums.my_rank * CHUNK, stride = (int)sums.my_size * CHUNK;
+        first = owner.rank() * CHUNK, stride = owner.size() * CHUNK;
         chunks = max(0, (vectors - first + stride - 1) / stride);
-        row = sums.index(), step = sums.count();
+        row = owner.index(), step = owner.count();
         turns = ((int)j.rows.m - row + step - 1) / step;
         ring = dynamic, full = shared_address(memory.ring.full), empty = shared_address(memory.ring.empty);
     }
@@ -92,29 +89,7 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         return shared_load16(ring + (p.slot * CHUNK + i % K * L + threadIdx.x) * 16);
     }
 
-    __device__ __forceinline__ void add_up(place &p, float (&sum)[1]) const
-    {
-        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int i = 0; i < K * P; i++) {
-            if (i / K >= chunks)
-                continue;
-            if (i % K == 0)
-                barrier_wait(full + p.slot * 8, p.parity);
-            if (column(i) < vectors) {
-                float f[V];
-                unpack<T>(slot(p, i), f);
-#pragma unroll
-                for (int c = 0; c < V; c++)
-                    part[c & 3] = __fmaf_rn(f[c], f[c], part[c & 3]);
-            }
-            if (i % K == K - 1)
-                p.next();
-        }
-        sum[0] = (part[0] + part[1]) + (part[2] + part[3]);
-    }
-
-    __device__ __forceinline__ void compute(Sums &sums) const
+    __device__ __forceinline__ void compute(Owner &owner) const
     {
         uint4 w[K * P];
         bool packed = job.weight.data && job.weight.type == T && job.heads == 1;
@@ -122,30 +97,42 @@ template <int T, int THREADS, int K, int P, int S> struct rms_norm_ring {
         for (int i = 0; i < K * P; i++)
             if (packed && column(i) < vectors)
                 w[i] = load16((const char *)job.weight.data + (int64_t)column(i) * 16);
-        place read, done;
-        float sum[1];
-        for (int t = -1; t < turns; t++) {
-            if (t + 1 < turns) {
-                add_up(read, sum);
-                sums.send(sum);
-            }
-            if (t < 0)
-                continue;
-            sums.receive(sum);
+        owner.ready();
+        place p;
+        for (int t = 0; t < turns; t++) {
+            place start = p;
             skr_row at = row_of(job.rows, row + t * step);
-            float rstd = rstd_of(sum[0], job.n, job.eps);
-            if (job.rstd.data && threadIdx.x == 0 && sums.my_rank == 0)
+            float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+            for (int i = 0; i < K * P; i++) {
+                if (i / K >= chunks)
+                    continue;
+                if (i % K == 0)
+                    barrier_wait(full + p.slot * 8, p.parity);
+                if (column(i) < vectors) {
+                    float f[V];
+                    unpack<T>(slot(p, i), f);
+#pragma unroll
+                    for (int c = 0; c < V; c++)
+                        part[c & 3] = __fmaf_rn(f[c], f[c], part[c & 3]);
+                }
+                if (i % K == K - 1)
+                    p.next();
+            }
+            float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
+            float rstd = rstd_of(sum, job.n, job.eps);
+            if (job.rstd.data && threadIdx.x == 0 && owner.rank() == 0)
                 *row_at<float>(job.rstd, at, 4) = rstd;
             char *y = row_at<char>(job.y, at, skr_elem<T>::bytes);
             if (packed)
-                write<true>(done, row + t * step, y, rstd, w);
+                write<true>(start, row + t * step, y, rstd, w);
             else
-                write<false>(done, row + t * step, y, rstd, w);
+                write<false>(start, row + t * step, y, rstd, w);
         }
     }
 
     template <bool PACKED>
-    __device__ __forceinline__ void write(place &p, int at, char *y, float rstd, uint4 (&w)[K * P]) const
+    __device__ __forceinline__ void write(place p, int at, char *y, float rstd, uint4 (&w)[K * P]) const
     {
 #pragma unroll
         for (int i = 0; i < K * P; i++) {
