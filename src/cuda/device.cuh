@@ -367,6 +367,11 @@ SKR_DEVICE void copy_async8(uint32_t to, const void *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
+SKR_DEVICE void copy_async4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
 SKR_DEVICE void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -394,6 +399,13 @@ SKR_DEVICE uint2 shared_load8(uint32_t p)
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(p) : "memory");
     return v;
+}
+
+SKR_DEVICE float shared_load4(uint32_t p)
+{
+    float f;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(f) : "r"(p) : "memory");
+    return f;
 }
 
 SKR_DEVICE void shared_store16(uint32_t p, const uint4 &v)
@@ -493,6 +505,33 @@ template <class Op, int WARPS> SKR_DEVICE float block_reduce(float f, float *par
     return gather<Op, WARPS>(partial);
 }
 
+/* Mean and spread of some of a row's numbers. The mean is mean + low: what one f32 cannot hold is not lost. */
+struct skr_moments {
+    float mean, low;
+    float variance; /* sum of squared deviations from that mean, over the number of elements of the whole row */
+    float share;    /* of the row's elements */
+};
+
+/* Joins the moments of `total` pieces of a row, shares 1 together; LANES neighbouring lanes (a power of two) work
+ * together and get the same bits. Deviations are taken from the mean of the first piece, then from that of all: nothing
+ * large is ever subtracted from its like. */
+template <int LANES> SKR_DEVICE skr_moments join_moments(const float4 *piece, int total)
+{
+    float pivot = piece[0].x, shift = 0.0f, variance = 0.0f;
+    int lane = threadIdx.x & (LANES - 1);
+    for (int k = lane; k < total; k += LANES) {
+        float4 p = piece[k];
+        shift = __fmaf_rn(p.w, (p.x - pivot) + p.y, shift);
+    }
+    shift = lanes_reduce<skr_sum, LANES>(shift);
+    for (int k = lane; k < total; k += LANES) {
+        float4 p = piece[k];
+        float off = ((p.x - pivot) + p.y) - shift;
+        variance += __fmaf_rn(p.w * off, off, p.z);
+    }
+    return {pivot, shift, lanes_reduce<skr_sum, LANES>(variance), 1.0f};
+}
+
 /* ---------------------------------------------------------------- programmatic dependent launch */
 
 /* Nothing that an earlier kernel may write (data, parameters, workspace) is touched before this; every thread of every
@@ -563,7 +602,7 @@ template <int TPR, int THREADS> struct block_owner {
     static constexpr int lanes = TPR, threads = THREADS, groups = THREADS / TPR, warps = THREADS / 32;
     static_assert(TPR <= 32 || TPR == THREADS, "a row belongs to part of a warp or to the whole block");
     struct shared {
-        float partial[2][2][warps < 4 ? 4 : warps];
+        float partial[2][4][warps < 4 ? 4 : warps];
     };
     shared &memory;
     int turn;
@@ -615,6 +654,19 @@ template <int TPR, int THREADS> struct block_owner {
         __syncthreads();
         a = gather<A, warps>(memory.partial[turn][0]);
         b = gather<B, warps>(memory.partial[turn][1]);
+    }
+
+    /* From those of a warp (of the row, where it has no more lanes) to those of the row. */
+    __device__ __forceinline__ void join(skr_moments &m)
+    {
+        if constexpr (TPR > 32) {
+            turn ^= 1;
+            float4 *piece = (float4 *)memory.partial[turn];
+            if ((threadIdx.x & 31) == 0)
+                piece[threadIdx.x / 32] = make_float4(m.mean, m.low, m.variance, m.share);
+            __syncthreads();
+            m = join_moments<warps>(piece, warps);
+        }
     }
 };
 

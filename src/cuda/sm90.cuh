@@ -87,6 +87,15 @@ SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
                  : "memory");
 }
 
+SKR_DEVICE void send16(uint32_t peer, const float4 &f, uint32_t peer_barrier)
+{
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer),
+        "r"(__float_as_uint(f.x)), "r"(__float_as_uint(f.y)), "r"(__float_as_uint(f.z)), "r"(__float_as_uint(f.w)),
+        "r"(peer_barrier)
+        : "memory");
+}
+
 /* The copy engine moves contiguous bytes to shared memory (addresses and size multiples of 16) and counts them on the
  * barrier as they arrive; barrier_expect() announced them. */
 SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
@@ -106,11 +115,11 @@ SKR_DEVICE void barrier_arrive(uint32_t barrier)
  * come in. Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i +
  * 1, and a warp sends i + 1 only after it has read all of i. A block leaves when it has read its last partials, so
  * nobody sends to a block that is gone. Clusters of two or more only: in a launch without a cluster the sending
- * instruction itself is illegal. */
-template <int THREADS> struct cluster_owner {
+ * instruction itself is illegal. WORDS: of a message at most; moments take four. */
+template <int THREADS, int WORDS = 2> struct cluster_owner {
     static constexpr int lanes = THREADS, threads = THREADS, groups = 1, warps = THREADS / 32, most = 16;
     struct shared {
-        float partial[2][2 * most * warps];
+        __align__(16) float partial[2][WORDS * most * warps];
         uint64_t barrier[2];
     };
     shared &memory;
@@ -182,6 +191,19 @@ template <int THREADS> struct cluster_owner {
         for (uint32_t k = lane + 32; k < total; k += 32)
             s.x = A::join(s.x, pair[k].x), s.y = B::join(s.y, pair[k].y);
         a = lanes_reduce<A, 32>(s.x), b = lanes_reduce<B, 32>(s.y);
+    }
+
+    __device__ __forceinline__ void join(skr_moments &m)
+    {
+        static_assert(WORDS == 4, "moments are four words");
+        next(16);
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+        if (lane < my_size)
+            send16(peer_address(shared_address(&memory.partial[area][4 * (my_rank * warps + warp)]), lane),
+                   make_float4(m.mean, m.low, m.variance, m.share),
+                   peer_address(shared_address(&memory.barrier[area]), lane));
+        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
+        m = join_moments<32>((const float4 *)memory.partial[area], (int)(my_size * warps));
     }
 
   private:
