@@ -474,6 +474,20 @@ template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
     return f;
 }
 
+/* Two reductions over a warp in the shuffles of one: lanes 0 to 15 get that of a, the others that of b. */
+template <class A, class B> SKR_DEVICE float warp_reduce2(float a, float b)
+{
+    bool upper = threadIdx.x & 16;
+    float mine = upper ? b : a, other = __shfl_xor_sync(0xffffffffu, upper ? a : b, 16);
+    mine = upper ? B::join(mine, other) : A::join(mine, other);
+#pragma unroll
+    for (int k = 8; k > 0; k /= 2) {
+        other = __shfl_xor_sync(0xffffffffu, mine, k);
+        mine = upper ? B::join(mine, other) : A::join(mine, other);
+    }
+    return mine;
+}
+
 /* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
 template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
 {
@@ -505,31 +519,57 @@ template <class Op, int WARPS> SKR_DEVICE float block_reduce(float f, float *par
     return gather<Op, WARPS>(partial);
 }
 
-/* Mean and spread of some of a row's numbers. The mean is mean + low: what one f32 cannot hold is not lost. */
+/* ---------------------------------------------------------------- mean and variance
+ *
+ * A row is held in pieces, one to a warp (or to as few lanes as a row has). Each takes a pivot, the mean of some of
+ * what it holds (at least an eighth, so that the pivot lies within a few deviations of the mean), and sums the
+ * deviations from it and their squares. The pieces are joined around the pivot of the first: nothing large is ever
+ * subtracted from its like, and rows far from 0 keep their accuracy. */
+
 struct skr_moments {
-    float mean, low;
-    float variance; /* sum of squared deviations from that mean, over the number of elements of the whole row */
-    float share;    /* of the row's elements */
+    float mean, low; /* the mean is their sum: what one f32 cannot hold is not lost */
+    float variance;
 };
 
-/* Joins the moments of `total` pieces of a row, shares 1 together; LANES neighbouring lanes (a power of two) work
- * together and get the same bits. Deviations are taken from the mean of the first piece, then from that of all: nothing
- * large is ever subtracted from its like. */
-template <int LANES> SKR_DEVICE skr_moments join_moments(const float4 *piece, int total)
+/* What a piece is of its row. */
+struct skr_piece {
+    float inverse_first; /* 1 / number of elements that the pivot is the mean of */
+    float inverse;       /* 1 / number of elements; 0 where there are none */
+    float share;         /* elements / those of the row */
+    float inverse_n;     /* 1 / elements of the row */
+};
+
+SKR_DEVICE float inverse_of(int count)
 {
-    float pivot = piece[0].x, shift = 0.0f, variance = 0.0f;
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"((float)count));
+    return count > 0 ? r : 0.0f;
+}
+
+/* A piece's part of the variance of the row: around its own mean. */
+SKR_DEVICE float piece_variance(float low, float square, const skr_piece &piece)
+{
+    float v = __fmaf_rn(-low * piece.share, low, square * piece.inverse_n);
+    return v < 0.0f ? 0.0f : v; /* NaN stays */
+}
+
+/* all: pivot, mean deviation, sum of squares, share of each of `total` pieces; LANES neighbouring lanes (a power of
+ * two) work together and get the same bits. */
+template <int LANES> SKR_DEVICE skr_moments join_moments(const float4 *all, int total, float inverse_n)
+{
+    float pivot = all[0].x, shift = 0.0f, variance = 0.0f;
     int lane = threadIdx.x & (LANES - 1);
     for (int k = lane; k < total; k += LANES) {
-        float4 p = piece[k];
+        float4 p = all[k];
         shift = __fmaf_rn(p.w, (p.x - pivot) + p.y, shift);
     }
     shift = lanes_reduce<skr_sum, LANES>(shift);
     for (int k = lane; k < total; k += LANES) {
-        float4 p = piece[k];
+        float4 p = all[k];
         float off = ((p.x - pivot) + p.y) - shift;
-        variance += __fmaf_rn(p.w * off, off, p.z);
+        variance += __fmaf_rn(p.w * off, off, piece_variance(p.y, p.z, {0.0f, 0.0f, p.w, inverse_n}));
     }
-    return {pivot, shift, lanes_reduce<skr_sum, LANES>(variance), 1.0f};
+    return {pivot, shift, lanes_reduce<skr_sum, LANES>(variance)};
 }
 
 /* ---------------------------------------------------------------- programmatic dependent launch */
@@ -644,28 +684,39 @@ template <int TPR, int THREADS> struct block_owner {
     /* Two reductions in one exchange. */
     template <class A, class B> __device__ __forceinline__ void reduce2(float &a, float &b)
     {
-        a = lanes_reduce < A, TPR <= 32 ? TPR : 32 > (a);
-        b = lanes_reduce < B, TPR <= 32 ? TPR : 32 > (b);
-        if (TPR <= 32)
+        if constexpr (TPR < 32) {
+            a = lanes_reduce<A, TPR>(a), b = lanes_reduce<B, TPR>(b);
             return;
+        }
+        float mine = warp_reduce2<A, B>(a, b);
+        if constexpr (TPR <= 32) {
+            a = __shfl_sync(0xffffffffu, mine, 0), b = __shfl_sync(0xffffffffu, mine, 16);
+            return;
+        }
         turn ^= 1;
-        if ((threadIdx.x & 31) == 0)
-            memory.partial[turn][0][threadIdx.x / 32] = a, memory.partial[turn][1][threadIdx.x / 32] = b;
+        if ((threadIdx.x & 15) == 0)
+            memory.partial[turn][threadIdx.x / 16 % 2][threadIdx.x / 32] = mine;
         __syncthreads();
         a = gather<A, warps>(memory.partial[turn][0]);
         b = gather<B, warps>(memory.partial[turn][1]);
     }
 
-    /* From those of a warp (of the row, where it has no more lanes) to those of the row. */
-    __device__ __forceinline__ void join(skr_moments &m)
+    /* Moments of the row. low and square: this thread's sums of deviations from the pivot of its piece, over the
+     * piece's elements, and of their squares. */
+    __device__ __forceinline__ skr_moments join(float pivot, float low, float square, const skr_piece &piece)
     {
-        if constexpr (TPR > 32) {
+        if constexpr (TPR <= 32) {
+            reduce2<skr_sum, skr_sum>(low, square);
+            return {pivot, low, piece_variance(low, square, piece)};
+        } else {
+            float mine = warp_reduce2<skr_sum, skr_sum>(low, square);
             turn ^= 1;
-            float4 *piece = (float4 *)memory.partial[turn];
-            if ((threadIdx.x & 31) == 0)
-                piece[threadIdx.x / 32] = make_float4(m.mean, m.low, m.variance, m.share);
+            float4 *all = (float4 *)memory.partial[turn];
+            if ((threadIdx.x & 15) == 0)
+                ((float2 *)all)[threadIdx.x / 16] =
+                    threadIdx.x & 16 ? make_float2(mine, piece.share) : make_float2(pivot, mine);
             __syncthreads();
-            m = join_moments<warps>(piece, warps);
+            return join_moments<warps>(all, warps, piece.inverse_n);
         }
     }
 };

@@ -54,7 +54,7 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
     __device__ __forceinline__ void init() const
     {
         for (int a = 0; a < areas; a++)
-            barrier_init(shared_address(&memory.barrier[a]), CLUSTER ? 1 : warps);
+            barrier_init(shared_address(&memory.barrier[a]), CLUSTER ? 1 : VALUES * warps);
     }
     __device__ __forceinline__ int index() const
     {
@@ -65,28 +65,25 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
         return (int)(gridDim.x / my_size);
     }
 
-    __device__ __forceinline__ void send(float (&f)[VALUES])
+    __device__ __forceinline__ void send(const float (&f)[VALUES])
     {
-#pragma unroll
-        for (int v = 0; v < VALUES; v++)
-            f[v] = lanes_reduce<skr_sum, 32>(f[v]);
+        static_assert(VALUES == 1 || VALUES == 2, "one or two");
         uint32_t area = sent++ % areas, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+        uint32_t to = lane & 15, which = lane / 16; /* lanes from 16 on have the second value */
+        float mine;
+        if constexpr (VALUES == 1)
+            mine = lanes_reduce<skr_sum, 32>(f[0]);
+        else
+            mine = warp_reduce2<skr_sum, skr_sum>(f[0], f[VALUES - 1]);
         uint32_t barrier = shared_address(&memory.barrier[area]);
-        float *mine = &memory.partial[area][VALUES * (my_rank * warps + warp)];
+        float *place = &memory.partial[area][VALUES * (my_rank * warps + warp) + which];
         if (CLUSTER) {
             if (threadIdx.x == 0)
                 barrier_expect(barrier, 4 * VALUES * my_size * warps);
-            if (lane < my_size) {
-                uint32_t to = peer_address(shared_address(mine), lane), signal = peer_address(barrier, lane);
-                if constexpr (VALUES == 1)
-                    send4(to, f[0], signal);
-                else
-                    send8(to, f[0], f[1], signal);
-            }
-        } else if (lane == 0) {
-#pragma unroll
-            for (int v = 0; v < VALUES; v++)
-                mine[v] = f[v];
+            if (to < my_size && which < VALUES)
+                send4(peer_address(shared_address(place), to), mine, peer_address(barrier, to));
+        } else if (to == 0 && which < VALUES) {
+            *place = mine;
             barrier_arrive(barrier);
         }
     }
@@ -94,7 +91,6 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
     /* The sums that were sent first and not received yet; the same bits in every thread. */
     __device__ __forceinline__ void receive(float (&f)[VALUES])
     {
-        static_assert(VALUES == 1 || VALUES == 2, "one or two");
         uint32_t area = received % areas, lane = threadIdx.x & 31, total = my_size * warps;
         barrier_wait(shared_address(&memory.barrier[area]), received / areas & 1);
         received++;
@@ -102,6 +98,7 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
 #pragma unroll
         for (int v = 0; v < VALUES; v++)
             f[v] = 0.0f;
+#pragma unroll 4
         for (uint32_t k = lane; k < total; k += 32) {
             if constexpr (VALUES == 1) {
                 f[0] += partial[k];
@@ -110,9 +107,12 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
                 f[0] += pair.x, f[1] += pair.y;
             }
         }
-#pragma unroll
-        for (int v = 0; v < VALUES; v++)
-            f[v] = lanes_reduce<skr_sum, 32>(f[v]);
+        if constexpr (VALUES == 1) {
+            f[0] = lanes_reduce<skr_sum, 32>(f[0]);
+        } else {
+            float mine = warp_reduce2<skr_sum, skr_sum>(f[0], f[1]);
+            f[0] = __shfl_sync(0xffffffffu, mine, 0), f[1] = __shfl_sync(0xffffffffu, mine, 16);
+        }
     }
 };
 

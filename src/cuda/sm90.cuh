@@ -87,15 +87,6 @@ SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
                  : "memory");
 }
 
-SKR_DEVICE void send16(uint32_t peer, const float4 &f, uint32_t peer_barrier)
-{
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer),
-        "r"(__float_as_uint(f.x)), "r"(__float_as_uint(f.y)), "r"(__float_as_uint(f.z)), "r"(__float_as_uint(f.w)),
-        "r"(peer_barrier)
-        : "memory");
-}
-
 /* The copy engine moves contiguous bytes to shared memory (addresses and size multiples of 16) and counts them on the
  * barrier as they arrive; barrier_expect() announced them. */
 SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
@@ -179,12 +170,13 @@ template <int THREADS, int WORDS = 2> struct cluster_owner {
 
     template <class A, class B> __device__ __forceinline__ void reduce2(float &a, float &b)
     {
-        a = lanes_reduce<A, 32>(a), b = lanes_reduce<B, 32>(b);
+        float mine = warp_reduce2<A, B>(a, b);
         next(8);
         uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
-        if (lane < my_size)
-            send8(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp)]), lane), a, b,
-                  peer_address(shared_address(&memory.barrier[area]), lane));
+        uint32_t to = lane & 15, which = lane / 16;
+        if (to < my_size)
+            send4(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp) + which]), to), mine,
+                  peer_address(shared_address(&memory.barrier[area]), to));
         barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
         const float2 *pair = (const float2 *)memory.partial[area];
         float2 s = lane < total ? pair[lane] : make_float2(0.0f, 0.0f);
@@ -193,17 +185,18 @@ template <int THREADS, int WORDS = 2> struct cluster_owner {
         a = lanes_reduce<A, 32>(s.x), b = lanes_reduce<B, 32>(s.y);
     }
 
-    __device__ __forceinline__ void join(skr_moments &m)
+    __device__ __forceinline__ skr_moments join(float pivot, float low, float square, const skr_piece &piece)
     {
         static_assert(WORDS == 4, "moments are four words");
+        float mine = warp_reduce2<skr_sum, skr_sum>(low, square);
         next(16);
-        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-        if (lane < my_size)
-            send16(peer_address(shared_address(&memory.partial[area][4 * (my_rank * warps + warp)]), lane),
-                   make_float4(m.mean, m.low, m.variance, m.share),
-                   peer_address(shared_address(&memory.barrier[area]), lane));
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, to = lane & 15, which = lane / 16;
+        if (to < my_size)
+            send8(peer_address(shared_address(&memory.partial[area][4 * (my_rank * warps + warp) + 2 * which]), to),
+                  which ? mine : pivot, which ? piece.share : mine,
+                  peer_address(shared_address(&memory.barrier[area]), to));
         barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
-        m = join_moments<32>((const float4 *)memory.partial[area], (int)(my_size * warps));
+        return join_moments<32>((const float4 *)memory.partial[area], (int)(my_size * warps), piece.inverse_n);
     }
 
   private:

@@ -30,6 +30,7 @@ struct norm_backward_ring {
     int first, stride;   /* vector where this block's first chunk starts; from there to the next */
     int row, step, turns;
     int64_t row_bytes; /* from one row to the next: of x, dy and dx */
+    float inverse;     /* 1 / n */
     uint32_t slots, full, empty;
     uint4 w[W_SHARED ? 1 : P];
     float dw[P][V], db[CENTRE ? P : 1][V];
@@ -68,6 +69,7 @@ struct norm_backward_ring {
         row = sums.index(), step = sums.count();
         turns = ((int)j.rows.m - row + step - 1) / step;
         row_bytes = j.x.stride[0] * skr_elem<T>::bytes;
+        inverse = __frcp_rn((float)j.n);
         slots = dynamic, full = shared_address(memory.ring.full), empty = shared_address(memory.ring.empty);
     }
 
@@ -177,7 +179,7 @@ struct norm_backward_ring {
      * back. */
     __device__ __forceinline__ void finish(Place &p, int t, const norm_stats &stats, const float (&sum)[SUMS])
     {
-        float mean = __fdiv_rn(sum[0], (float)job.n), mean_g = CENTRE ? __fdiv_rn(sum[SUMS - 1], (float)job.n) : 0.0f;
+        float mean = sum[0] * inverse, mean_g = CENTRE ? sum[SUMS - 1] * inverse : 0.0f;
         if (stats.rstd != 0.0f)
             mean *= stats.rstd;
         char *dx = (char *)job.dx.data + (row + t * step) * row_bytes;

@@ -230,6 +230,7 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool W_SHARED, b
                     w[W_SHARED ? 0 : i][c] = f[c];
         }
         owner.ready();
+        float inverse = __frcp_rn((float)job.n);
         int stage = 0, dres_stage = 0;
         for (; first < rows; first += step) { /* the same for all threads of a block */
             copy_async_wait<STAGES - 1>();
@@ -251,7 +252,7 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool W_SHARED, b
                 if (!rstd())
                     stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid,
                                                       piece_of<Owner, V, VPT>(slice.valid, job.n),
-                                                      [&](int i, float *f, bool) { unpack<T>(x[i], f); });
+                                                      [&](int i, float *f) { unpack<T>(x[i], f); });
 
             /* Sums of g * (x - mean), and of g (CENTRE) or of the squares of x. */
             float dot[2] = {0.0f, 0.0f}, other[2] = {0.0f, 0.0f};
@@ -285,10 +286,10 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool W_SHARED, b
                 sum = __fmaf_rn(-stats.low, second, sum);
             else if (!rstd())
                 stats.rstd = rstd_of(second, job.n, job.eps);
-            float mean = __fdiv_rn(sum, (float)job.n) * stats.rstd;
+            float mean = sum * inverse * stats.rstd;
             if (in && stats.rstd == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
-                mean = __fdiv_rn(owner.template reduce<skr_sum>(dot_h(in, stats, x, dy)), (float)job.n);
-            finish(in, mean, CENTRE ? __fdiv_rn(second, (float)job.n) : 0.0f, stats, x, dy, dres_stage);
+                mean = owner.template reduce<skr_sum>(dot_h(in, stats, x, dy)) * inverse;
+            finish(in, mean, CENTRE ? second * inverse : 0.0f, stats, x, dy, dres_stage);
             stage = stage + 1 < STAGES ? stage + 1 : 0;
             dres_stage = dres_stage < STAGES ? dres_stage + 1 : 0;
         }

@@ -149,10 +149,16 @@ static bool aligned(const skr_norm_job *job, int vec)
            skr_param_aligned(job->heads, &job->bias, vec);
 }
 
+/* layer_norm: absent, or one row of x's type. */
+static bool packs(const skr_norm_job *job, const skr_param *p)
+{
+    return !p->data || (p->type == job->x.type && job->heads == 1);
+}
+
 static bool is_plain(const skr_norm_job *job)
 {
     return job->y.data && job->y.type == job->x.type && !job->residual.data && !job->residual_out.data &&
-           (!job->bias.data || job->centre) && !job->y_quant.data &&
+           (job->centre ? packs(job, &job->weight) && packs(job, &job->bias) : !job->bias.data) && !job->y_quant.data &&
            !(job->round_before_weight && job->x.type != SKR_F32);
 }
 
@@ -160,7 +166,7 @@ static bool is_plain(const skr_norm_job *job)
 static bool is_lean(const skr_norm_job *job)
 {
     return job->rows.n_dims == 1 && job->heads == 1 && job->weight.data && job->weight.type == job->x.type &&
-           (!job->bias.data || (job->centre && job->bias.type == job->x.type)) &&
+           (job->centre ? packs(job, &job->bias) : !job->bias.data) &&
            !(job->round_before_weight && job->x.type != SKR_F32);
 }
 

@@ -150,15 +150,11 @@ template <bool CENTRE, int T, class Owner, int VPT> struct norm_residual : lean_
 
     __device__ __forceinline__ void finish(Owner &owner, uint4 (&raw)[VPT])
     {
-        norm_piece piece = {0.0f, 0.0f};
+        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
         if (CENTRE)
             piece = piece_of<Owner, V, VPT>(slice.valid, job.n);
-        norm_stats stats =
-            row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, piece, [&](int i, float *f, bool again) {
-                if (again)
-                    opaque(raw[i]);
-                unpack<T>(raw[i], f);
-            });
+        norm_stats stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, piece,
+                                                     [&](int i, float *f) { unpack<T>(raw[i], f); });
         if (this->first >= job.rows.m)
             return;
         int row = this->first;
@@ -334,7 +330,7 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool HOLD> struc
             unpack<T>(fetch(in, stage, i), value[i]);
         copy(this->first + STAGES * this->step, stage);
         stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid,
-                                          piece_of<Owner, V, VPT>(slice.valid, job.n), [&](int i, float *f, bool) {
+                                          piece_of<Owner, V, VPT>(slice.valid, job.n), [&](int i, float *f) {
 #pragma unroll
                                               for (int c = 0; c < V; c++)
                                                   f[c] = value[i][c];

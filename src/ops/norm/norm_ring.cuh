@@ -91,48 +91,46 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
     __device__ __forceinline__ void compute(Owner &owner) const
     {
         uint4 w[P], b[CENTRE ? P : 1];
-        bool packed = job.weight.data && job.weight.type == T && job.heads == 1 &&
-                      !(CENTRE && job.bias.data && job.bias.type != T);
+        bool packed = CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
 #pragma unroll
         for (int i = 0; i < P; i++)
             if (packed && column(i) < vectors) {
-                w[i] = load16((const char *)job.weight.data + (int64_t)column(i) * 16);
+                int64_t from = (int64_t)column(i) * 16;
+                w[i] = !CENTRE || job.weight.data ? load16((const char *)job.weight.data + from) : packed_ones<T>();
                 if (CENTRE)
-                    b[CENTRE ? i : 0] = job.bias.data ? load16((const char *)job.bias.data + (int64_t)column(i) * 16)
-                                                      : make_uint4(0, 0, 0, 0);
+                    b[CENTRE ? i : 0] =
+                        job.bias.data ? load16((const char *)job.bias.data + from) : make_uint4(0, 0, 0, 0);
             }
         owner.ready();
         int valid = (vectors - column(0) + stride - 1) / stride;
-        norm_piece piece = {0.0f, 0.0f};
+        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
         if (CENTRE)
             piece = piece_of<Owner, V, P>(valid, job.n);
         place p;
         for (int t = 0; t < turns; t++) {
-            place start = p, second = p;
+            place start = p;
             skr_row at = row_of(job.rows, row + t * step);
             norm_stats stats =
-                row_stats<CENTRE, V, P>(owner, job.n, job.eps, valid, piece,
-                                        [&](int i, float *f, bool again) { get(again ? second : p, i, again, f); });
+                row_stats<CENTRE, V, P>(owner, job.n, job.eps, valid, piece, [&](int i, float *f) { get(p, i, f); });
             if (threadIdx.x == 0 && owner.rank() == 0)
                 save_stats<CENTRE>(job, at, stats);
             char *y = row_at<char>(job.y, at, skr_elem<T>::bytes);
             if (packed)
                 write<true>(start, row + t * step, y, stats, w, b);
             else
-                write<false>(start, row + t * step, y, stats, w, b);
+                write<CENTRE>(start, row + t * step, y, stats, w, b);
         }
     }
 
     /* Vector i; zeros where this thread has none. */
-    __device__ __forceinline__ void get(place &p, int i, bool again, float *f) const
+    __device__ __forceinline__ void get(place &p, int i, float *f) const
     {
 #pragma unroll
         for (int c = 0; c < V; c++)
             f[c] = 0.0f;
         if (i >= chunks)
             return;
-        if (!again)
-            barrier_wait(full + p.slot * 8, p.parity);
+        barrier_wait(full + p.slot * 8, p.parity);
         if (column(i) < vectors)
             unpack<T>(slot(p), f);
         p.next();
@@ -158,10 +156,8 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
                         unpack<T>(b[CENTRE ? i : 0], a);
                     }
                 } else {
-                    int head = param_row(job.heads, at);
-                    load_weight<V>(job.weight, job.weight_offset, head * job.weight.stride + (int64_t)column(i) * V, g);
-                    if (CENTRE)
-                        load_bias<V>(job.bias, head * job.bias.stride + (int64_t)column(i) * V, a);
+                    load_weight<V>(job.weight, job.weight_offset,
+                                   param_row(job.heads, at) * job.weight.stride + (int64_t)column(i) * V, g);
                 }
                 unpack<T>(slot(p), f);
 #pragma unroll

@@ -2,11 +2,11 @@
  * accesses throughout. SPDX-License-Identifier: Apache-2.0
  *
  * Here: what all row kernels share, and the plain ones (x and y of one type, weight, offset, statistics; layer_norm:
- * bias). An owner (some lanes, a block, a cluster) takes RPG rows, VPT vectors of each in every thread, and is done:
- * many small blocks on an SM, each in another phase, keep its reads and writes under way better than blocks that stay.
- * The input stays packed in registers. Parameters of the same type come packed too: the first G vectors are asked for
- * right after the input, so that they are there when the sum is, the others as registers become free. Other parameters
- * are loaded where they are used. */
+ * bias, all of x's type). An owner (some lanes, a block, a cluster) takes RPG rows, VPT vectors of each in every
+ * thread, and is done: many small blocks on an SM, each in another phase, keep its reads and writes under way better
+ * than blocks that stay. The input stays packed in registers. Parameters of the same type come packed too: the first G
+ * vectors are asked for right after the input, so that they are there when the sum is, the others as registers become
+ * free. Other parameters are loaded where they are used. */
 #ifndef SKR_NORM_ROWS_CUH
 #define SKR_NORM_ROWS_CUH
 
@@ -36,62 +36,56 @@ template <bool CENTRE> SKR_DEVICE float normal(const norm_stats &s, float f)
     return CENTRE ? __fmaf_rn(f - s.mean, s.rstd, s.shift) : f * s.rstd;
 }
 
-/* What a piece of a row is of the whole: the piece that one warp holds, or fewer lanes where a row has no more. */
-struct norm_piece {
-    float inverse, share; /* 1 / its elements; its elements / those of the row */
-};
-
-template <class Owner, int V, int VPT> SKR_DEVICE norm_piece piece_of(int valid, int64_t n)
+/* The piece of a row that this thread's warp (or group of lanes) holds. */
+template <class Owner, int V, int VPT> SKR_DEVICE skr_piece piece_of(int valid, int64_t n)
 {
+    float inverse_n = inverse_of((int)n);
     if (Owner::lanes <= 32)
-        return {__frcp_rn((float)n), 1.0f};
-    int count = V * (int)__reduce_add_sync(0xffffffffu, (unsigned)min(max(valid, 0), VPT));
-    return {count ? __frcp_rn((float)count) : 0.0f, __fdiv_rn((float)count, (float)n)};
+        return {inverse_of(min((int)n, V * Owner::lanes)), inverse_n, 1.0f, inverse_n};
+    valid = min(max(valid, 0), VPT);
+    int count = V * (int)__reduce_add_sync(0xffffffffu, (unsigned)valid),
+        first = V * __popc(__ballot_sync(0xffffffffu, valid > 0));
+    return {inverse_of(first), inverse_of(count), (float)count * inverse_n, inverse_n};
 }
 
-/* get(i, f, again): vector i of this thread; zeros where it has none, that is from `valid` on. again: not for the first
- * time. With CENTRE each warp takes the mean of what it holds and then the deviations from it, whose mean corrects the
- * first; the warps' results are joined in one exchange. */
+/* get(i, f): vector i of this thread, in order and once each; zeros where it has none, that is from `valid` on. */
 template <bool CENTRE, int V, int VPT, class Owner, class Get>
-SKR_DEVICE norm_stats row_stats(Owner &owner, int64_t n, float eps, int valid, const norm_piece &piece, const Get &get)
+SKR_DEVICE norm_stats row_stats(Owner &owner, int64_t n, float eps, int valid, const skr_piece &piece, const Get &get)
 {
-    float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int i = 0; i < VPT; i++) {
-        float f[V];
-        get(i, f, false);
-#pragma unroll
-        for (int c = 0; c < V; c++)
-            part[c & 3] = __fmaf_rn(f[c], CENTRE ? piece.inverse : f[c], part[c & 3]);
-    }
-    float sum = (part[0] + part[1]) + (part[2] + part[3]);
     if constexpr (CENTRE) {
         constexpr int lanes = Owner::lanes < 32 ? Owner::lanes : 32;
-        float mean = lanes_reduce<skr_sum, lanes>(sum), low[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
+        float pivot = 0.0f, low[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f}, f[V];
+        get(0, f);
+#pragma unroll
+        for (int c = 0; c < V; c++)
+            pivot = __fmaf_rn(f[c], piece.inverse_first, pivot);
+        pivot = lanes_reduce<skr_sum, lanes>(pivot);
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
-            float f[V];
-            get(i, f, true);
+            if (i > 0)
+                get(i, f);
             if (i < valid)
 #pragma unroll
                 for (int c = 0; c < V; c++) {
-                    float d = f[c] - mean;
+                    float d = f[c] - pivot;
                     low[c & 1] = __fmaf_rn(d, piece.inverse, low[c & 1]);
                     square[c & 1] = __fmaf_rn(d, d, square[c & 1]);
                 }
         }
-        skr_moments m;
-        m.mean = mean;
-        m.low = lanes_reduce<skr_sum, lanes>(low[0] + low[1]);
-        float spread = __fdiv_rn(lanes_reduce<skr_sum, lanes>(square[0] + square[1]), (float)n);
-        spread = __fmaf_rn(-m.low * piece.share, m.low, spread); /* around the corrected mean */
-        m.variance = spread < 0.0f ? 0.0f : spread;
-        m.share = piece.share;
-        owner.join(m);
+        skr_moments m = owner.join(pivot, low[0] + low[1], square[0] + square[1], piece);
         float rstd = rstd_of_variance(m.variance, eps);
         return {m.mean, m.low, -m.low * rstd, rstd};
     } else {
-        sum = owner.template reduce<skr_sum>(sum);
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int i = 0; i < VPT; i++) {
+            float f[V];
+            get(i, f);
+#pragma unroll
+            for (int c = 0; c < V; c++)
+                part[c & 3] = __fmaf_rn(f[c], f[c], part[c & 3]);
+        }
+        float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
         return {0.0f, 0.0f, 0.0f, rstd_of(sum, n, eps)};
     }
 }
@@ -106,6 +100,12 @@ template <bool CENTRE> SKR_DEVICE void save_stats(const skr_norm_job &job, const
 }
 
 /* ---------------------------------------------------------------- plain */
+
+template <int T> SKR_DEVICE uint4 packed_ones()
+{
+    uint32_t word = T == SKR_F32 ? 0x3f800000u : T == SKR_F16 ? 0x3c003c00u : 0x3f803f80u;
+    return make_uint4(word, word, word, word);
+}
 
 template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_plain {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
@@ -150,23 +150,20 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
                     raw[r][i] = load16_once(p + i * L * 16);
             }
         }
-        /* Parameters of type T stay packed until they are used; others are loaded and converted then. */
-        bool packed = job.weight.data && job.weight.type == T && job.heads == 1 &&
-                      !(CENTRE && job.bias.data && job.bias.type != T);
+        /* Parameters of type T stay packed until they are used; others (rms_norm only) are loaded and converted then.
+         */
+        bool packed = CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
 #pragma unroll
         for (int i = 0; i < G; i++)
             load_packed(packed, i);
         owner.ready();
-        norm_piece piece = {0.0f, 0.0f};
+        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
         if (CENTRE)
             piece = piece_of<Owner, V, VPT>(valid, job.n);
 #pragma unroll
         for (int r = 0; r < RPG; r++)
-            stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid, piece, [&](int i, float *f, bool again) {
-                if (again)
-                    opaque(raw[r][i]);
-                unpack<T>(raw[r][i], f);
-            });
+            stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid, piece,
+                                                 [&](int i, float *f) { unpack<T>(raw[r][i], f); });
 #pragma unroll
         for (int r = 0; r < RPG; r++)
             if (lane == 0 && owner.rank() == 0 && first + r < m)
@@ -174,13 +171,13 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
         if (packed)
             write<true>(m);
         else
-            write<false>(m);
+            write<CENTRE>(m);
     }
 
     __device__ __forceinline__ void load_packed(bool packed, int i)
     {
         if (packed && i < valid) {
-            w[i % G] = load16_once(weight + i * L * 16);
+            w[i % G] = !CENTRE || job.weight.data ? load16_once(weight + i * L * 16) : packed_ones<T>();
             if (CENTRE)
                 b[CENTRE ? i % G : 0] = job.bias.data ? load16_once(bias + i * L * 16) : make_uint4(0, 0, 0, 0);
         }
@@ -200,9 +197,10 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
             if (PACKED) {
                 opaque(w[i % G]);
                 unpack<T>(w[i % G], g);
+                if (job.weight_offset != 0.0f)
 #pragma unroll
-                for (int c = 0; c < V; c++)
-                    g[c] += job.weight_offset;
+                    for (int c = 0; c < V; c++)
+                        g[c] += job.weight_offset;
                 if (CENTRE) {
                     opaque(b[CENTRE ? i % G : 0]);
                     unpack<T>(b[CENTRE ? i % G : 0], a);
@@ -212,12 +210,9 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
             }
 #pragma unroll
             for (int r = 0; r < RPG; r++) {
-                if (!PACKED) {
-                    int head = param_row(job.heads, first + r);
-                    load_weight<V>(job.weight, job.weight_offset, head * job.weight.stride + (start + i * L) * V, g);
-                    if (CENTRE)
-                        load_bias<V>(job.bias, head * job.bias.stride + (start + i * L) * V, a);
-                }
+                if (!PACKED)
+                    load_weight<V>(job.weight, job.weight_offset,
+                                   param_row(job.heads, first + r) * job.weight.stride + (start + i * L) * V, g);
                 float f[V];
                 opaque(raw[r][i]); /* or the compiler keeps the f32 values from the first pass: twice the registers */
                 unpack<T>(raw[r][i], f);
