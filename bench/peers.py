@@ -22,14 +22,13 @@ os.environ.setdefault(
 )  # huge pages for torch's CPU tensors, which are everybody's tensors here
 
 import torch
-import torch.nn.functional as F
 
 import common
+import ops
 import ours
 import timing
+from ops import TYPES
 
-TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-EPS = 1e-6
 PEERS = ("torch eager", "torch.compile")
 
 
@@ -45,37 +44,13 @@ def keep_freed_memory():
 # ---------------------------------------------------------------- cases
 
 
-def cases(arguments):
+def cases(arguments, known):
     """(op, dtype, rows, width) in the order they run."""
     widths = [int(w) for w in arguments.widths.split(",")] if arguments.widths else None
-    ops = [op for op in ("rms_norm", "rms_norm_backward") if arguments.op in (None, op)]
-    types = arguments.types.split(",")
-    shapes = []
-    if arguments.set == "quack":  # the shapes that QuACK publishes figures for
-        wide = [(32768, n) for n in (256, 512, 1024, 4096, 8192)] + [
-            (16384, 16384),
-            (8192, 32768),
-            (2048, 65536),
-            (1024, 131072),
-            (512, 262144),
-        ]
-        shapes = [("bf16", m, n) for m, n in wide] + [
-            ("f32", m, n) for m, n in ((32768, 1024), (32768, 4096), (2048, 65536), (512, 262144))
-        ]
-    elif arguments.device == "cuda":  # 2^27 elements
-        shapes = [(t, 2**27 // n, n) for t in types for n in widths or [2**k for k in range(8, 19)]]
-    else:  # x is 256 MiB
-        shapes = [(t, 2**28 // TYPES[t].itemsize // n, n) for t in types for n in widths or [1024, 4096, 16384, 65536]]
-    for op in ops:
-        for dtype, m, n in shapes:
-            if dtype in types and (widths is None or n in widths):
-                yield op, dtype, m, n
-
-
-def traffic(op, dtype, m, n):
-    """Least bytes that must move, and the streams they come in."""
-    e = TYPES[dtype].itemsize
-    return (2 * m * n * e + n * e, 1, 1) if op == "rms_norm" else (3 * m * n * e + 4 * m + 2 * n * e, 2, 1)
+    for op in known:
+        if not arguments.op or arguments.op in (op.name, op.label):
+            for shape in op.shapes(arguments.set, arguments.device, arguments.types.split(","), widths):
+                yield op, *shape
 
 
 class Case:
@@ -84,30 +59,14 @@ class Case:
     def __init__(self, op, dtype, m, n, device):
         self.op, self.dtype, self.m, self.n = op, dtype, m, n
         self.name = f"{dtype} {m}x{n}"
-        self.bytes, self.reads, self.writes = traffic(op, dtype, m, n)
+        self.bytes, self.reads, self.writes = op.traffic(dtype, m, n)
         copies = 1
         if device == "cuda":
             l2 = torch.cuda.get_device_properties(0).L2_cache_size
             copies = max(1, min(16, 1 + 3 * l2 // self.bytes))
-        self.sets = [self._tensors(TYPES[dtype], device, seed) for seed in range(copies)]
-
-    def _tensors(self, dtype, device, seed):
-        generator = torch.Generator(device).manual_seed(seed)
-        draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=dtype, device=device)
-        t = {
-            "x": draw(self.m, self.n),
-            "weight": torch.rand(self.n, generator=generator, dtype=torch.float32, device=device).to(dtype) + 0.5,
-        }
-        t["y"] = torch.empty_like(t["x"])
-        if self.op == "rms_norm_backward":
-            t["dy"], t["dx"], t["dweight"] = (
-                draw(self.m, self.n),
-                torch.empty_like(t["x"]),
-                torch.empty_like(t["weight"]),
-            )
-            squares = torch.linalg.vector_norm(t["x"], dim=1, dtype=torch.float32).square()
-            t["rstd"] = torch.rsqrt(squares / self.n + EPS)
-        return t
+        self.sets = [
+            op.tensors(dtype, m, n, device, torch.Generator(device).manual_seed(seed)) for seed in range(copies)
+        ]
 
 
 def rotate(runs):
@@ -126,67 +85,26 @@ def rotate(runs):
 # ---------------------------------------------------------------- contenders
 
 
-def saker_runs(library, case):
-    if case.op == "rms_norm":
-        return [library.prepare("rms_norm", x=t["x"], weight=t["weight"], y=t["y"], eps=EPS) for t in case.sets]
-    return [
-        library.prepare("rms_norm_backward", **{k: t[k] for k in ("dy", "x", "weight", "rstd", "dx", "dweight")})
-        for t in case.sets
-    ]
-
-
-def norm(x, weight):
-    return F.rms_norm(x, (x.shape[-1],), weight, EPS)
-
-
-def forward_into(x, weight, y):
-    y.copy_(norm(x, weight))
-
-
-def eager_forward(t):
-    def run():
-        with torch.no_grad():
-            norm(t["x"], t["weight"])
-
-    return run
-
-
-def compiled_forward(t, compiled):
-    def run():
-        with torch.no_grad():
-            compiled(t["x"], t["weight"], t["y"])
-
-    return run
-
-
-def backward_of(t, function):
-    x, weight = t["x"].detach().requires_grad_(), t["weight"].detach().requires_grad_()
-    y = function(x, weight)
-    return lambda: torch.autograd.grad(y, (x, weight), t["dy"], retain_graph=True)
-
-
 def torch_runs(case, compile_too):
     """{name: run}; a compiler that fails is reported, not fatal."""
-    found = {}
-    if case.op == "rms_norm":
-        found["torch eager"] = rotate([eager_forward(t) for t in case.sets])
-    else:
-        found["torch eager"] = rotate([backward_of(t, norm) for t in case.sets])
+    found = {"torch eager": rotate([case.op.torch(t, None) for t in case.sets])}
     if not compile_too:
         return found
     torch._dynamo.reset()
+    torch._functorch.config.donated_buffer = False  # the same graph is run backward many times
+    made = {}
+
+    def compiled(function):
+        if function not in made:
+            made[function] = torch.compile(function, dynamic=False)
+        return made[function]
+
     try:
-        if case.op == "rms_norm":
-            compiled = torch.compile(forward_into, dynamic=False)
-            runs = [compiled_forward(t, compiled) for t in case.sets]
-        else:
-            torch._functorch.config.donated_buffer = False  # the same graph is run backward many times
-            compiled = torch.compile(norm, dynamic=False)
-            runs = [backward_of(t, compiled) for t in case.sets]
+        runs = [case.op.torch(t, compiled) for t in case.sets]
         runs[0]()
         found["torch.compile"] = rotate(runs)
     except Exception as why:  # whatever the compiler's own stack throws
-        print(f"torch.compile failed on {case.op} {case.name}: {str(why).splitlines()[0]}", file=sys.stderr)
+        print(f"torch.compile failed on {case.op.name} {case.name}: {str(why).splitlines()[0]}", file=sys.stderr)
     return found
 
 
@@ -194,10 +112,11 @@ def probe_runs(library, case, device):
     """{name: (run, bytes, streams)} at the same total bytes: our kernel with the case's streams, a plain copy by us and by
     torch, torch's add for 2x1."""
     streams = (case.reads, case.writes)
+    unit = 128 * 12 * sum(streams)  # every number of streams used here divides it into whole lines
     memory = [
-        torch.randint(0, 100, (int(case.bytes) // 384 * 384,), dtype=torch.uint8, device=device) for _ in case.sets
+        torch.randint(0, 100, (int(case.bytes) // unit * unit,), dtype=torch.uint8, device=device) for _ in case.sets
     ]
-    cut = lambda t, n: [part.view(TYPES[case.dtype]) for part in t.chunk(n)]  # both numbers of streams divide 384 bytes
+    cut = lambda t, n: [part.view(TYPES[case.dtype]) for part in t.chunk(n)]
     found = {}
     for shape in dict.fromkeys((streams, (1, 1))):
         names = ["x0", "x1", "x2", "x3"][: shape[0]] + ["y0", "y1"][: shape[1]]
@@ -215,31 +134,15 @@ def probe_runs(library, case, device):
     return found
 
 
-def worst_error(case):
-    """Largest error of ours in three rows, relative to the row's largest value, against torch in double. For a glance;
-    the tests judge."""
-    t, worst = case.sets[0], 0.0
-    for row in {0, case.m // 2, case.m - 1}:
-        x, w = t["x"][row].double(), t["weight"].double()
-        rstd = torch.rsqrt(x.square().mean() + EPS)
-        if case.op == "rms_norm":
-            got, want = t["y"][row].double(), x * rstd * w
-        else:
-            g = t["dy"][row].double() * w
-            got, want = t["dx"][row].double(), rstd * (g - x * rstd * (g * x * rstd).mean())
-        worst = max(worst, ((got - want).abs().max() / want.abs().max()).item())
-    return worst
-
-
 # ---------------------------------------------------------------- running
 
 
 def run_case(case, library, clock, arguments):
-    mine = saker_runs(library, case)
+    mine = [library.prepare(case.op.name, **case.op.arguments(t)) for t in case.sets]
     for run in mine:
         run()
     kernel = library.kernel()
-    error = worst_error(case)
+    error = case.op.error(case.sets[0])
     contenders = {"saker": rotate(mine), **torch_runs(case, not arguments.no_compile)}
     probes = probe_runs(library, case, arguments.device)
     times = timing.interleave(
@@ -253,7 +156,7 @@ def run_case(case, library, clock, arguments):
         size = probes[name][1] if name in probes else case.bytes
         gbps = size / times[name]["median_us"] * 1e-3
         row = {
-            "op": case.op,
+            "op": case.op.label or case.op.name,
             "case": case.name,
             "dtype": case.dtype,
             "rows": case.m,
@@ -312,7 +215,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--set", choices=("sweep", "quack"), default="sweep")
-    parser.add_argument("--op", choices=("rms_norm", "rms_norm_backward"))
+    known = ops.all_ops()
+    parser.add_argument("--op", choices=sorted({name for op in known for name in (op.name, op.label) if name}))
     parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--widths", help="comma separated; without it all of the set")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads for everybody; 0: all allowed cores")
@@ -343,7 +247,7 @@ def main():
     }
     path = arguments.out or os.path.join(
         common.RESULTS,
-        f"{common.slug(head, arguments.device)}-peers-{arguments.set}"
+        f"{common.slug(head, arguments.device)}-peers-{arguments.op + '-' if arguments.op else ''}{arguments.set}"
         + (f"-{arguments.threads}thread" if arguments.device == "cpu" else "")
         + ".json",
     )
@@ -353,7 +257,7 @@ def main():
         flush=True,
     )
     rows, start = [], time.perf_counter()
-    for op, dtype, m, n in cases(arguments):
+    for op, dtype, m, n in cases(arguments, known):
         if arguments.limit and time.perf_counter() - start > arguments.limit:
             print(f"time limit of {arguments.limit:.0f} s: the rest is left out", file=sys.stderr)
             head["cut_short"] = True

@@ -61,10 +61,12 @@ def ticks(width):
     return f"{width // 1024}K" if width >= 1024 else str(width)
 
 
-def draw(path, title, rows, dtype):
-    figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.6), sharey=True)
-    widths = sorted({row["width"] for row in rows if row["dtype"] == dtype})
-    for axis, (op, name) in zip(axes, (("rms_norm", "forward"), ("rms_norm_backward", "backward"))):
+def draw(path, title, rows, ops, dtype):
+    """One panel for each operation: forward, and backward where there is one."""
+    figure, axes = plt.subplots(1, len(ops), figsize=(4.8 * len(ops), 3.6), sharey=True, squeeze=False)
+    axes = axes[0]
+    widths = sorted({row["width"] for row in rows if row["dtype"] == dtype and row["op"] in ops})
+    for axis, op in zip(axes, ops):
         for who, points in series(rows, op, dtype).items():
             colour, marker, line = STYLE[who]
             axis.plot(
@@ -80,7 +82,7 @@ def draw(path, title, rows, dtype):
         axis.set_xticks(widths[:: max(1, len(widths) // 5)])
         axis.set_xticklabels([ticks(w) for w in axis.get_xticks()])
         axis.minorticks_off()
-        axis.set_title(f"RMSNorm {name}, {dtype}", fontsize=10)
+        axis.set_title(f"{op}, {dtype}", fontsize=10)
         axis.set_xlabel("row width")
         axis.set_ylim(bottom=0)
         axis.grid(color=GREY, alpha=0.25, linewidth=0.6)
@@ -104,10 +106,13 @@ def main():
             rows = rows + quack
         where = f"{result['machine']}, {result['threads']} threads" if result["device"] == "cpu" else result["machine"]
         title = f"{where}, PyTorch {result['torch']}, Saker {result['version']} ({result['commit']})"
-        for dtype in dict.fromkeys(row["dtype"] for row in result["rows"]):
-            path = os.path.join(PLOTS, f"{stem}-{dtype}.svg")
-            draw(path, title, rows, dtype)
-            print(os.path.relpath(path, common.ROOT))
+        names = list(dict.fromkeys(row["op"] for row in result["rows"]))
+        for op in (name for name in names if name.removesuffix("_backward") not in names or not name.endswith("_backward")):
+            ops = [op] + [name for name in names if name == f"{op}_backward"]
+            for dtype in dict.fromkeys(row["dtype"] for row in result["rows"] if row["op"] == op):
+                path = os.path.join(PLOTS, f"{stem}-{op}-{dtype}.svg" if op not in stem else f"{stem}-{dtype}.svg")
+                draw(path, title, rows, ops, dtype)
+                print(os.path.relpath(path, common.ROOT))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Rewrites the blocks <!-- bench:NAME --> ... <!-- /bench --> of README.md (or the files given) from bench/results/.
+"""Rewrites the blocks <!-- bench:NAME --> ... <!-- /bench --> of README.md (or the files given) from bench/results/,
+and docs/RESULTS.md, which has every case of every file.
 
-NAME is the stem of a results file (a peers file or the output of `saker bench --out`), or `quack`: ours beside QuACK's
-recorded fractions.
+NAME is the stem of a results file (a peers file or the output of `saker bench --out`); `summary-<machine>`: a line for
+each operation and type out of all peers files of that machine; or `quack`: ours beside QuACK's recorded fractions.
 `--check` writes nothing and fails when a block is out of date. Running it twice changes nothing.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -94,46 +95,90 @@ def bench(result):
     )
 
 
-def quack(recorded):
-    theirs = recorded.get("quack-h200-recorded")
-    mine = next(
-        (
-            r
-            for stem, r in recorded.items()
-            if r.get("what") == "peers" and stem.endswith("-quack") and "H200" in r["machine"]
-        ),
-        None,
-    )
-    if not theirs or not mine:
-        return None
-    cases, lines, ratios = by_case(mine), [], {}
-    for row in theirs["rows"]:
-        key = row["op"], row["case"]
-        if key not in cases:
+def summary(machine, recorded):
+    """One line for each operation and type: the range of the fraction of the probe, and the speed-up over the better
+    of eager and torch.compile."""
+    found, sources = {}, []
+    for stem, result in recorded.items():
+        if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers") or stem.endswith("quack"):
             continue
-        ours = cases[key]["saker"]
-        fraction = ours["gbps"] / ours["copy_gbps"]
-        ratios[key] = fraction / row["copy_fraction"]
+        sources.append(source(result))
+        for (op, case), who in by_case(result).items():
+            mine = who["saker"]
+            peers_us = [who[p]["median_us"] for p in ("torch eager", "torch.compile") if p in who]
+            found.setdefault((op, mine["dtype"]), []).append(
+                (mine["width"], mine["roof_fraction"], min(peers_us, default=float("nan")) / mine["median_us"])
+            )
+    if not found:
+        return None
+    lines = []
+    for (op, dtype), cases in sorted(found.items()):
+        widths, fractions, ratios = zip(*cases)
         lines.append(
-            [f"{row['op']} {row['case']}", percent(fraction), percent(row["copy_fraction"]), times(ratios[key])]
+            [
+                f"{op} {dtype}",
+                f"{min(widths)} … {max(widths)}",
+                f"{percent(min(fractions))} … {percent(max(fractions))}",
+                times(common.geometric_mean(ratios)),
+                times(min(ratios)),
+            ]
         )
-    worst = min(ratios, key=ratios.get)
-    return (
-        table(["case", "Saker, of copy", "QuACK, of copy", "ratio"], lines)
-        + f"\nGeometric mean {times(common.geometric_mean(ratios.values()))}, "
-        + f"worst {times(ratios[worst])} ({worst[0]} {worst[1]}).\n"
-        + f"\n*{source(mine)}. {theirs['source']}*\n"
-    )
+    head = ["operation", "widths", "of the probe", "faster than PyTorch", "worst case"]
+    return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
+
+
+def quack_cases(recorded):
+    """[(op, case, our fraction of copy, theirs)] and the two sources."""
+    theirs, found, sources = recorded.get("quack-h200-recorded"), [], []
+    for stem, result in recorded.items() if theirs else ():
+        if result.get("what") != "peers" or not stem.endswith("-quack") or "H200" not in result["machine"]:
+            continue
+        sources.append(source(result))
+        cases = by_case(result)
+        for row in theirs["rows"]:
+            ours = cases.get((row["op"], row["case"]), {}).get("saker")
+            if ours:
+                found.append((row["op"], row["case"], ours["gbps"] / ours["copy_gbps"], row["copy_fraction"]))
+    return found, "; ".join(dict.fromkeys(sources)) + (f". {theirs['source']}" if theirs else "")
+
+
+def quack(recorded, brief):
+    found, note = quack_cases(recorded)
+    if not found:
+        return None
+    if not brief:
+        lines = [[f"{op} {case}", percent(a), percent(b), times(a / b)] for op, case, a, b in found]
+        return table(["case", "Saker, of copy", "QuACK, of copy", "ratio"], lines) + f"\n*{note}*\n"
+    lines = []
+    for name in dict.fromkeys(row[0] for row in found):
+        ratios = {case: a / b for op, case, a, b in found if op == name}
+        worst = min(ratios, key=ratios.get)
+        mean = times(common.geometric_mean(ratios.values()))
+        lines.append([name, str(len(ratios)), mean, f"{times(ratios[worst])} ({worst})"])
+    return table(["operation", "cases", "geometric mean", "worst"], lines) + f"\n*{note}*\n"
 
 
 def block(name, recorded):
     """The text of a block, None when nothing is recorded for it."""
     if name == "quack":
-        return quack(recorded)
+        return quack(recorded, True)
+    if name.startswith("summary-"):
+        return summary(name[len("summary-") :], recorded)
     result = recorded.get(name)
     if not result or not result.get("rows"):
         return None
     return peers(result) if result.get("what") == "peers" else bench(result)
+
+
+def everything(recorded):
+    """docs/RESULTS.md."""
+    text = "# Every recorded case\n\nMade by `bench/tables.py` from `bench/results/`; `bench/README.md` says how the "
+    text += "figures are taken. Plots of the same files are in `docs/plots/`.\n"
+    for stem in sorted(recorded):
+        if recorded[stem].get("what") == "peers":
+            text += f"\n## {stem}\n\n{peers(recorded[stem])}"
+    beside = quack(recorded, False)
+    return text + (f"\n## Beside QuACK, as fractions of each run's own copy\n\n{beside}" if beside else "")
 
 
 def main():
@@ -164,6 +209,17 @@ def main():
             with open(path, "w") as f:
                 f.write(new)
             print(f"{path}: rewritten")
+    path, text = os.path.join(common.ROOT, "docs", "RESULTS.md"), everything(recorded)
+    with open(path, "a+") as f:
+        f.seek(0)
+        same = f.read() == text
+    if not same and check:
+        print(f"{path}: out of date, run bench/tables.py", file=sys.stderr)
+        wrong += 1
+    elif not same:
+        with open(path, "w") as f:
+            f.write(text)
+        print(f"{path}: rewritten")
     return 1 if wrong else 0
 
 

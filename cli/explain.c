@@ -117,6 +117,11 @@ static int parse_field(const saker_op_info *op, const char *word, argument *argu
         memcpy(args + f->offset, &v, sizeof v);
         return end == text || *end ? cli_usage("%s=%s: expected a number", f->name, text) : -1;
     }
+    if (f->kind == SAKER_FIELD_F64) {
+        double v = strtod(text, &end);
+        memcpy(args + f->offset, &v, sizeof v);
+        return end == text || *end ? cli_usage("%s=%s: expected a number", f->name, text) : -1;
+    }
     if (f->kind == SAKER_FIELD_I64) {
         int64_t v = strtoll(text, &end, 10);
         memcpy(args + f->offset, &v, sizeof v);

@@ -309,6 +309,337 @@ typedef struct saker_rms_norm_backward_args {
 } saker_rms_norm_backward_args;
 SAKER_API saker_status saker_rms_norm_backward(saker_context *ctx, const saker_rms_norm_backward_args *args);
 
+/* layer_norm: y = (s - mean) * rstd * (weight + weight_offset) + bias, with mean = mean(s),
+ * rstd = 1 / sqrt(mean((s - mean)^2) + eps), s = x + residual.
+ *
+ * Everything that rms_norm says of its arguments holds here. mean and rstd are f32, each of x's shape without the last
+ * dimension, or [M]; either may be left out. The variance is that of the centred values, and the mean is kept to more
+ * than f32 while the row is computed: a row far from zero (1000 +- 1) is as accurate as one around it. The squares of
+ * the values must stay in f32's range (|s| up to 1e18): larger rows may give NaN or zeros. A row with a NaN or an
+ * infinity gives NaN. */
+typedef struct saker_layer_norm_args {
+    uint64_t struct_size;
+    const saker_tensor *x;            /* [..., N] float */
+    const saker_tensor *weight;       /* ? [N] or [H, N] float */
+    const saker_tensor *bias;         /* ? [N] or [H, N] float */
+    const saker_tensor *residual;     /* ? x's shape, float */
+    const saker_tensor *y;            /* ? out: x's shape, float. y or y_quant must be there */
+    const saker_tensor *residual_out; /* ? out: x's shape, float */
+    const saker_tensor *mean;         /* ? out: f32 [M] or x's leading shape */
+    const saker_tensor *rstd;         /* ? out: f32 [M] or x's leading shape */
+    const saker_tensor *y_quant;      /* ? out: x's shape, i8, e4m3 or e5m2; needs quant and y_scale */
+    const saker_tensor *y_scale;      /* ? f32; read or written as quant says */
+    float eps;                        /* 0: 1e-5 */
+    float weight_offset;              /* added to the weight */
+    int32_t round_before_weight;      /* 1: (s - mean) * rstd is rounded to x's type before the weight */
+    int32_t quant;                    /* saker_quant */
+} saker_layer_norm_args;
+SAKER_API saker_status saker_layer_norm(saker_context *ctx, const saker_layer_norm_args *args);
+
+/* layer_norm_backward: the gradients of layer_norm, with h = (x - mean) * rstd, g = dy * (weight + weight_offset):
+ *   dx = rstd * (g - mean(g) - h * mean(g * h)) + dresidual_out        (it is the gradient of x and of residual alike)
+ *   dweight = sum over rows of dy * h,  dbias = sum over rows of dy
+ *
+ * As rms_norm_backward. mean and rstd are what forward saved, both or neither: without them both are recomputed from x,
+ * with eps and rounded to f32 as forward saves them. */
+typedef struct saker_layer_norm_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dy;            /* [..., N] float */
+    const saker_tensor *x;             /* dy's shape, float */
+    const saker_tensor *weight;        /* ? [N] or [H, N] float */
+    const saker_tensor *mean;          /* ? f32 [M] or x's leading shape */
+    const saker_tensor *rstd;          /* ? f32 [M] or x's leading shape */
+    const saker_tensor *dresidual_out; /* ? dy's shape, float: the gradient that arrives at residual_out */
+    const saker_tensor *dx;            /* ? out: dy's shape, float */
+    const saker_tensor *dweight;       /* ? out: [N] or [H, N] (weight's shape where there is a weight), float */
+    const saker_tensor *dbias;         /* ? out: [N] or [H, N], float */
+    float eps;                         /* 0: 1e-5; used only without mean and rstd */
+    float weight_offset;
+    int32_t round_before_weight;
+    int32_t accumulate; /* 1: dweight and dbias += instead of = */
+} saker_layer_norm_backward_args;
+SAKER_API saker_status saker_layer_norm_backward(saker_context *ctx, const saker_layer_norm_backward_args *args);
+
+/* sum_squares: out = sum of x * x over all elements, f32 (f64 inside), in a fixed order; added to what out holds with
+ * accumulate. The square of a global norm: one call for each gradient, all into one out, which adamw reads to clip. */
+typedef struct saker_sum_squares_args {
+    uint64_t struct_size;
+    const saker_tensor *x;   /* [..., N] float */
+    const saker_tensor *out; /* out: f32, one element */
+    int32_t accumulate;      /* 1: out += instead of = */
+    int32_t reserved;        /* 0 */
+} saker_sum_squares_args;
+SAKER_API saker_status saker_sum_squares(saker_context *ctx, const saker_sum_squares_args *args);
+
+/* adamw: one step of torch.optim.AdamW for one tensor, in place; all arithmetic in f32, each tensor rounded once:
+ *   g = grad * grad_scale * clip                         (negated with maximize)
+ *   param      = param * (1 - lr * weight_decay)
+ *   exp_avg    = beta1 * exp_avg + (1 - beta1) * g
+ *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+ *   param      = param - lr / (1 - beta1^step) * exp_avg / (sqrt(exp_avg_sq / (1 - beta2^step)) + eps)
+ * With max_exp_avg_sq (amsgrad) it is set to the larger of itself and exp_avg_sq, and stands under the root instead.
+ * grad_scale and grad_sum_squares are read when the kernel runs. With grad_sum_squares, what sum_squares collected over
+ * all gradients, clip = min(1, max_norm / (norm + 1e-6)), norm = |grad_scale| * sqrt(grad_sum_squares), as
+ * torch.nn.utils.clip_grad_norm_ does; without, clip = 1. The four (five) tensors may have a float type each. */
+typedef struct saker_adamw_args {
+    uint64_t struct_size;
+    const saker_tensor *param;            /* in and out: [..., N] float */
+    const saker_tensor *grad;             /* param's shape, float */
+    const saker_tensor *exp_avg;          /* in and out: param's shape, float */
+    const saker_tensor *exp_avg_sq;       /* in and out: param's shape, float */
+    const saker_tensor *max_exp_avg_sq;   /* ? in and out: param's shape, float */
+    const saker_tensor *grad_scale;       /* ? f32, one element */
+    const saker_tensor *grad_sum_squares; /* ? f32, one element; needs max_norm */
+    double lr;                            /* 0 or more */
+    double beta1, beta2;                  /* below 1; 0: 0.9 and 0.999 */
+    double eps;                           /* 0: 1e-8 */
+    double weight_decay;                  /* 0 or more */
+    double max_norm;                      /* above 0 with grad_sum_squares, else 0 */
+    int64_t step;                         /* counts from 1 */
+    int32_t maximize;                     /* 1: g is negated */
+    int32_t reserved;                     /* 0 */
+} saker_adamw_args;
+SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *args);
+
+/* softmax: y = exp(s - max) / sum of exp(s - max) along one dimension, s = scale * x + mask; with log, y is its
+ * logarithm, (s - max) - ln(sum).
+ *
+ * The dimension is counted from the last one, which is the default. No dimension needs stride 1. mask is added in f32;
+ * its shape is x's after broadcasting (missing leading dimensions, and sizes of 1, are repeated). With causal, element
+ * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row
+ * sees everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity
+ * in s gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
+typedef struct saker_softmax_args {
+    uint64_t struct_size;
+    const saker_tensor *x;    /* float, at least one dimension */
+    const saker_tensor *mask; /* ? float, broadcastable to x's shape */
+    const saker_tensor *y;    /* out: x's shape, float */
+    int64_t dim_from_last;    /* 0: along the last dimension, 1: along the one before it, ... */
+    float scale;              /* 0: 1 */
+    int32_t causal;           /* 1: as said above; x has at least two dimensions */
+    int32_t log;              /* 1: log_softmax */
+} saker_softmax_args;
+SAKER_API saker_status saker_softmax(saker_context *ctx, const saker_softmax_args *args);
+
+/* softmax_backward: the gradient of softmax, from its result:
+ *   dx = scale * y * (dy - sum of dy * y)            with log: dx = scale * (dy - exp(y) * sum of dy)
+ *
+ * With causal, dx is 0 where forward saw nothing, and dy and y are not used there. What arrives at mask is dx / scale,
+ * summed over what was repeated. dx may be dy or y (the same memory, exactly). Options as in forward. */
+typedef struct saker_softmax_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dy; /* y's shape, float */
+    const saker_tensor *y;  /* float: what forward gave */
+    const saker_tensor *dx; /* out: y's shape, float */
+    int64_t dim_from_last;
+    float scale; /* 0: 1 */
+    int32_t causal;
+    int32_t log;
+} saker_softmax_backward_args;
+SAKER_API saker_status saker_softmax_backward(saker_context *ctx, const saker_softmax_backward_args *args);
+/* How the losses of rows become one number. */
+typedef enum saker_reduction {
+    SAKER_REDUCE_NONE = 0, /* one loss a row */
+    SAKER_REDUCE_MEAN = 1, /* divided by the weight of the rows that are not ignored; NaN when there is none */
+    SAKER_REDUCE_SUM = 2
+} saker_reduction;
+
+/* cross_entropy: the loss of rows of logits against one target class each; optionally the gradient in the same pass.
+ *
+ *   s = logits, or softcap * tanh(logits / softcap);  lse = log(sum over the V columns of exp(s));  e = label_smoothing
+ *   loss = (1 - e) * w[t] * (lse - s[t]) + e / V * sum_c w[c] * (lse - s[c]) + z_loss * lse^2,  w: class weight, or 1
+ *
+ * as PyTorch combines them; mean divides by the sum of w[t], and its z-loss part by the number of rows, ignored rows
+ * not counted. A row whose target is ignore_index is ignored: its loss is 0, its gradient is 0 whatever its logits
+ * hold, and its logits are read only where lse is wanted. ignore_index counts when has_ignore_index is 1, so that it
+ * can be 0; otherwise it is -100. A target outside [0, V) that is not ignore_index counts as ignored and is reported by
+ * saker_context_check (SAKER_BAD_INDEX).
+ *
+ * dlogits is the gradient of the (reduced) loss times grad: one read and one write of the logits in all. dlogits may
+ * be logits (the same memory, exactly). Any output may be left out, but not all.
+ *
+ * A row with a NaN or a +infinity gives NaN (with softcap: a NaN), one of -infinity only lse -infinity and NaN
+ * elsewhere; other rows are not touched, only what is summed over rows. Exponentials below 2^-126 count as 0.
+ *
+ * A shard of a vocabulary of `vocab` classes that holds columns vocab_start, vocab_start + 1, ... gives partial
+ * results: for each row max s, sum of exp(s - max), s[t] (0 when another shard holds it) and e / V * sum_c w[c] * s[c].
+ * cross_entropy_merge makes losses of them, cross_entropy_backward each shard's gradient. weight is that of the whole
+ * vocabulary. */
+typedef struct saker_cross_entropy_args {
+    uint64_t struct_size;
+    const saker_tensor *logits;  /* [..., V] float */
+    const saker_tensor *target;  /* i32 or i64, [M] or logits' leading shape */
+    const saker_tensor *weight;  /* ? [V] float: class weights */
+    const saker_tensor *grad;    /* ? f32: gradient of loss, [M] (reduction none) or one element; absent: 1 */
+    const saker_tensor *loss;    /* ? out: f32, [M] or logits' leading shape (reduction none), else one element */
+    const saker_tensor *lse;     /* ? out: f32, [M] or logits' leading shape */
+    const saker_tensor *dlogits; /* ? out: logits' shape, float */
+    const saker_tensor *partial; /* ? out: f32 [..., 4] for a shard; instead of the other outputs */
+    float label_smoothing;       /* 0 to 1 */
+    float z_loss;                /* 0 or more */
+    float softcap;               /* 0: none */
+    int32_t reduction;           /* saker_reduction */
+    int32_t has_ignore_index;    /* 1: ignore_index counts; 0: it is -100 */
+    int32_t reserved;            /* 0 */
+    int64_t ignore_index;
+    int64_t vocab_start; /* of a shard: class of its first column */
+    int64_t vocab;       /* of a shard: classes in all; 0: V */
+} saker_cross_entropy_args;
+SAKER_API saker_status saker_cross_entropy(saker_context *ctx, const saker_cross_entropy_args *args);
+
+/* cross_entropy_backward: the gradient of cross_entropy from the lse that it saved, with p = exp(s - lse):
+ *   dlogits = (grad * d(reduced loss)/ds + dlse * p) * ds/dlogits
+ *
+ * Options and weight as in forward. dlse is a gradient that arrives at lse; it reaches ignored rows too. A row whose
+ * gradients are all 0 gets zeros, whatever its logits hold. dlogits may be logits (the same memory, exactly). A shard
+ * takes the lse of the whole row. */
+typedef struct saker_cross_entropy_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *logits;  /* [..., V] float */
+    const saker_tensor *target;  /* i32 or i64, [M] or logits' leading shape */
+    const saker_tensor *lse;     /* f32, [M] or logits' leading shape */
+    const saker_tensor *weight;  /* ? [V] float */
+    const saker_tensor *grad;    /* ? f32: gradient of loss, [M] (reduction none) or one element; absent: 1 */
+    const saker_tensor *dlse;    /* ? f32: gradient of lse, [M] or logits' leading shape */
+    const saker_tensor *dlogits; /* out: logits' shape, float */
+    float label_smoothing;
+    float z_loss;
+    float softcap;
+    int32_t reduction;
+    int32_t has_ignore_index;
+    int32_t reserved; /* 0 */
+    int64_t ignore_index;
+    int64_t vocab_start;
+    int64_t vocab;
+} saker_cross_entropy_backward_args;
+SAKER_API saker_status saker_cross_entropy_backward(saker_context *ctx, const saker_cross_entropy_backward_args *args);
+
+/* cross_entropy_merge: losses from the partial results of all S shards of a vocabulary. Options as in forward; vocab,
+ * the number of classes in all, must be given. */
+typedef struct saker_cross_entropy_merge_args {
+    uint64_t struct_size;
+    const saker_tensor *partials; /* f32 [S, ..., 4]: the shards' partial results, in any order */
+    const saker_tensor *target;   /* i32 or i64, [...] or [M] */
+    const saker_tensor *weight;   /* ? [vocab] float */
+    const saker_tensor *loss;     /* ? out: f32, [...] or [M] (reduction none), else one element */
+    const saker_tensor *lse;      /* ? out: f32, [...] or [M] */
+    float label_smoothing;
+    float z_loss;
+    int32_t reduction;
+    int32_t has_ignore_index;
+    int64_t ignore_index;
+    int64_t vocab;
+} saker_cross_entropy_merge_args;
+SAKER_API saker_status saker_cross_entropy_merge(saker_context *ctx, const saker_cross_entropy_merge_args *args);
+/* How a tensor with heads lies: batch B, sequence S, heads H, head size D. THD: the sequences of a batch one after the
+ * other, T tokens in all; cu_seqlens says where each begins. */
+typedef enum saker_layout {
+    SAKER_BSHD = 0, /* [B, S, H, D] */
+    SAKER_BHSD = 1, /* [B, H, S, D] */
+    SAKER_THD = 2   /* [T, H, D] */
+} saker_layout;
+
+/* How the frequencies of rope are stretched beyond the length that a model was trained with. f_i = base^(-2i/R). */
+typedef enum saker_rope_scaling {
+    SAKER_ROPE_NONE = 0,
+    SAKER_ROPE_LINEAR = 1, /* f_i / factor */
+    SAKER_ROPE_NTK = 2,    /* base * factor^(R / (R - 2)) instead of base */
+    SAKER_ROPE_YARN = 3,  /* f_i / factor where a turn is longer than the trained length, f_i where it is short, blended
+                             between columns c(beta_fast) and c(beta_slow), c(n) = R ln(original_length / (2 pi n)) / (2
+                             ln base), rounded outwards to whole columns unless no_truncate */
+    SAKER_ROPE_LLAMA3 = 4 /* f_i / factor for turns longer than original_length / low_freq_factor, f_i for turns shorter
+                             than original_length / high_freq_factor, blended between */
+} saker_rope_scaling;
+
+/* rope: rotates pairs of columns of each head of q and k by position * frequency: (a, b) becomes (a cos - b sin, b cos
+ * + a sin). Pair i is columns (i, i + R/2), or (2i, 2i + 1) with interleaved; columns from R on are copied.
+ *
+ * cos and sin are tables [positions, R/2], of one type; without them angle_i = position * f_i, from base and scaling,
+ * and cos and sin are multiplied by attention_factor. Angles are formed and reduced in f64: off by at most |angle|
+ * 2^-50, so that at position 1e6 cos and sin are as good as f32 is. The position of a token is its place in its
+ * sequence plus offsets[b], or positions[b, s]. With cu_seqlens (layout thd) sequence b is tokens cu_seqlens[b] to
+ * cu_seqlens[b + 1] - 1, its first at position 0; without it all T tokens are one sequence. With norm, each head is
+ * first normalised over all its D columns: x * rstd * (weight + weight_offset), rstd = 1 / sqrt(mean(x*x) + eps);
+ * q_weight and k_weight are [D], absent: 1.
+ *
+ * q and k have one type, q_out and k_out have one type. q_out may be q and k_out may be k (the same memory, exactly).
+ * A position outside of a given table counts as the nearest one inside. cu_seqlens that does not begin with 0, falls,
+ * or does not end with T is cut to [0, T]; tokens of no sequence give zeros. Both set SAKER_BAD_INDEX
+ * (saker_context_check). A NaN stays in its pair, with norm in its head. */
+typedef struct saker_rope_args {
+    uint64_t struct_size;
+    const saker_tensor *q;          /* [B, S, Hq, D], [B, Hq, S, D] or [T, Hq, D] float, as layout says */
+    const saker_tensor *k;          /* ? the same with any number of heads Hk, q's type */
+    const saker_tensor *cos;        /* ? [positions, R/2] float */
+    const saker_tensor *sin;        /* ? cos's shape and type; both or none */
+    const saker_tensor *offsets;    /* ? i32 [B] (thd: one for each sequence): added to the place in the sequence */
+    const saker_tensor *positions;  /* ? i32 or i64 [B, S] (thd: [T]); not with offsets or cu_seqlens */
+    const saker_tensor *cu_seqlens; /* ? i32 [sequences + 1], layout thd */
+    const saker_tensor *q_weight;   /* ? [D] float, with norm */
+    const saker_tensor *k_weight;   /* ? [D] float, with norm */
+    const saker_tensor *q_out;      /* out: q's shape, float */
+    const saker_tensor *k_out;      /* ? out: k's shape, q_out's type; with k */
+    int64_t rotary_dim;             /* R, even; 0: twice the columns of cos, or D */
+    int64_t original_length;        /* YaRN, Llama-3: the trained length; needed */
+    float base;                     /* 0: 10000 */
+    float factor;                   /* of the scaling; 0: 1 */
+    float attention_factor;         /* on cos and sin; 0: 1, with YaRN 0.1 ln(factor) + 1 (1 for a factor up to 1) */
+    float beta_fast, beta_slow;     /* YaRN; 0: 32 and 1 */
+    float low_freq_factor;          /* Llama-3; 0: 1 */
+    float high_freq_factor;         /* Llama-3; 0: 4 */
+    float eps;                      /* norm; 0: 1e-6 */
+    float weight_offset;            /* norm: added to the weights; 1 for Gemma */
+    int32_t layout;                 /* saker_layout */
+    int32_t interleaved;            /* 1: pairs are neighbours (GPT-J), 0: half a rotary dim apart (GPT-NeoX, Llama) */
+    int32_t scaling;                /* saker_rope_scaling */
+    int32_t no_truncate;            /* YaRN: ends of the blend are not rounded to whole columns (gpt-oss) */
+    int32_t norm;                   /* 1: RMSNorm of each head before the rotation */
+} saker_rope_args;
+SAKER_API saker_status saker_rope(saker_context *ctx, const saker_rope_args *args);
+
+/* rope_backward: the gradients of rope. Without norm dq is dq_out rotated back (by minus the angle, times
+ * attention_factor). With norm it then goes through the norm: g = rotated back, h = q * rstd,
+ *   dq = rstd * (g * w - h * mean(g * w * h)),  dq_weight = sum over tokens and heads of g * h,  w = q_weight +
+ * weight_offset (rstd is computed again; sums in a fixed order).
+ * With norm, q and k are what forward was given. Any output may be left out, but not all. dq may be dq_out and dk may
+ * be dk_out (the same memory, exactly). dq_out and dk_out have one type, so have q and k, and dq and dk. Tokens of no
+ * sequence give zeros. */
+typedef struct saker_rope_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dq_out;     /* forward's q_out's shape, float */
+    const saker_tensor *dk_out;     /* ? forward's k_out's shape */
+    const saker_tensor *q;          /* ? forward's q; with norm */
+    const saker_tensor *k;          /* ? forward's k; with norm */
+    const saker_tensor *cos;        /* ? as in forward, like all up to the weights */
+    const saker_tensor *sin;        /* ? */
+    const saker_tensor *offsets;    /* ? */
+    const saker_tensor *positions;  /* ? */
+    const saker_tensor *cu_seqlens; /* ? */
+    const saker_tensor *q_weight;   /* ? */
+    const saker_tensor *k_weight;   /* ? */
+    const saker_tensor *dq;         /* ? out: dq_out's shape, float */
+    const saker_tensor *dk;         /* ? out: dk_out's shape, dq's type */
+    const saker_tensor *dq_weight;  /* ? out: [D] float; with norm */
+    const saker_tensor *dk_weight;  /* ? out: [D] float; with norm */
+    int64_t rotary_dim;             /* the options: as in forward */
+    int64_t original_length;
+    float base;
+    float factor;
+    float attention_factor;
+    float beta_fast, beta_slow;
+    float low_freq_factor;
+    float high_freq_factor;
+    float eps;
+    float weight_offset;
+    int32_t layout;
+    int32_t interleaved;
+    int32_t scaling;
+    int32_t no_truncate;
+    int32_t norm;
+    int32_t accumulate; /* 1: dq_weight and dk_weight += instead of = */
+} saker_rope_backward_args;
+SAKER_API saker_status saker_rope_backward(saker_context *ctx, const saker_rope_backward_args *args);
+
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
  * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only
@@ -351,7 +682,8 @@ typedef enum saker_field_kind {
     SAKER_FIELD_F32 = 3,   /* float; must be finite */
     SAKER_FIELD_BOOL = 4,  /* int32_t, 0 or 1 */
     SAKER_FIELD_ENUM = 5,  /* int32_t, 0 .. number of choices - 1 */
-    SAKER_FIELD_I64 = 6    /* int64_t; the operation says which values it takes */
+    SAKER_FIELD_I64 = 6,   /* int64_t; the operation says which values it takes */
+    SAKER_FIELD_F64 = 7    /* double; must be finite */
 } saker_field_kind;
 
 typedef struct saker_field {

@@ -24,7 +24,8 @@ refuse "lines longer than 120" "$(awk 'length($0) > 120 { print FILENAME ":" FNR
 refuse "unfinished work" "$(grep -nE '\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b|^ *# *if 0' $source $other /dev/null)"
 refuse "a path of somebody's machine" "$(grep -nE '(^|[^a-z.])/(work|home|root)/' $source $other /dev/null)"
 refuse "no SPDX line" "$(grep -L 'SPDX-License-Identifier: Apache-2.0' $(echo "$source" | grep -v '\.def$') $(list '*.sh' '*.py' '*.mk' Makefile))"
-refuse "a file of more than 700 lines" "$(wc -l $source | awk '$2 != "total" && $1 > 700')"
+# saker.h is one file because it is the whole manual.
+refuse "a file of more than 700 lines" "$(wc -l $source | awk '$2 != "total" && $2 != "include/saker.h" && $1 > 700')"
 refuse "no newline at the end" "$(for f in $source $other; do [ ! -s "$f" ] || [ -z "$(tail -c 1 "$f")" ] || echo "$f"; done)"
 echo "check_style: $(echo "$source" | wc -l) source files, $(echo "$other" | wc -l) others"
 echo "$((checks - failed)) passed, $failed failed, 0 skipped"

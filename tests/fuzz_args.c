@@ -216,7 +216,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         } else if (what % 8 < 7 && f->kind > SAKER_FIELD_INOUT) {
             int32_t v = byte(&in) % 3 ? byte(&in) % 5 : (int32_t)number(&in);
             int64_t wide = byte(&in) % 3 ? v : number(&in);
-            if (f->kind == SAKER_FIELD_I64)
+            if (f->kind == SAKER_FIELD_I64 || f->kind == SAKER_FIELD_F64)
                 memcpy(c.args + f->offset, &wide, sizeof wide);
             else
                 memcpy(c.args + f->offset, &v, sizeof v);

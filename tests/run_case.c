@@ -278,6 +278,10 @@ static void call(saker_context *ctx, bool cuda, const case_data *d, const run_ho
     else if (guard_float_control() != control)
         snprintf(r->problem, sizeof r->problem, "the floating-point control word was changed");
     r->ran = !number && !status;
+    int seen = r->ran ? (int)saker_context_check(ctx) : 0;
+    if (r->ran && !r->problem[0] && d->c.check != SUITE_ANY_CHECK && seen != d->c.check)
+        snprintf(r->problem, sizeof r->problem, "saker_context_check says %s, expected %s",
+                 saker_status_name((saker_status)seen), saker_status_name((saker_status)d->c.check));
     if (r->ran)
         snprintf(r->kernel, sizeof r->kernel, "%s", saker_context_kernel(ctx));
     if (how->lend && r->workspace_bytes) {

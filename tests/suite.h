@@ -29,7 +29,8 @@ typedef enum suite_fill {
     SUITE_RANGE,       /* whole numbers from low to high */
     SUITE_COUNT,       /* low, low + 1, low + 2, ... */
     SUITE_TIES,        /* multiples of 1/4 in [-1, 1]: many are equal */
-    SUITE_MASKED       /* normal; a third is -infinity, and so is the whole first row */
+    SUITE_MASKED,      /* normal; a third is -infinity, and so is the whole first row */
+    SUITE_CUTS         /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
 } suite_fill;
 
 typedef enum suite_role {
@@ -37,6 +38,9 @@ typedef enum suite_role {
     SUITE_OUT,  /* written, whatever it held */
     SUITE_INOUT /* read and written: accumulated into */
 } suite_role;
+
+/* What of a tensor's shape no other argument fixes: another one there is no error. */
+typedef enum suite_free { SUITE_FIXED, SUITE_ANY_WIDTH, SUITE_ANY_SHAPE } suite_free;
 
 enum { SUITE_MAX_TENSORS = 20, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
 
@@ -50,7 +54,8 @@ typedef struct suite_tensor {
     suite_fill fill;
     const char *alias; /* NULL, or the field whose memory this one shares exactly (that one comes first) */
     int align;         /* bytes that the op demands; 0: the element's own */
-    int64_t low, high; /* SUITE_RANGE, SUITE_COUNT */
+    int64_t low, high; /* SUITE_RANGE, SUITE_COUNT, SUITE_CUTS */
+    suite_free free_shape;
 } suite_tensor;
 
 /* Where a case is used. Cases without SUITE_CHECK may be gigabytes: nothing is allocated by the table. */
@@ -72,7 +77,10 @@ typedef struct suite_case {
     const char *cpu_kernel, *cuda_kernel; /* text that saker_context_kernel() must contain, or NULL */
     double bytes, flops;                  /* the least the operation must move and compute */
     int reads, writes;                    /* streams, for a probe of the same shape; bytes are split evenly */
+    int check; /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
 } suite_case;
+
+enum { SUITE_ANY_CHECK = -1 };
 
 /* How a one-row case sits in its parent: tensor i of the row is elements first[i] ... of the parent's tensor i (logical
  * order); first[i] < 0: an output that cannot be compared (a sum over rows). */

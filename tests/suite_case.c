@@ -248,7 +248,7 @@ void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
     int64_t row = t->ndim ? t->shape[t->ndim - 1] : 1;
     for (int64_t k = 0; k < n; k++) {
         double v = draw(t->fill, f, k, &state);
-        if (t->fill == SUITE_RANGE)
+        if (t->fill == SUITE_RANGE || t->fill == SUITE_CUTS)
             v = (double)(t->low + (int64_t)(mix(&state) % (uint64_t)(t->high - t->low + 1)));
         if (t->fill == SUITE_COUNT)
             v = (double)(t->low + k);
@@ -259,6 +259,13 @@ void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
         if (t->fill == SUITE_BITS)
             v = type_bytes(t->type) == 8 ? v : t->type == SAKER_I8 ? (double)(int8_t)(int64_t)v : fmod(v, 256);
         value[k] = round_to(t->type, v);
+    }
+    for (int64_t k = 0; t->fill == SUITE_CUTS && k < n; k++) { /* sorted into place */
+        double v = k == 0 ? (double)t->low : k == n - 1 ? (double)t->high : value[k];
+        int64_t at = k;
+        for (; at > 0 && value[at - 1] > v; at--)
+            value[at] = value[at - 1];
+        value[at] = v;
     }
     for (int64_t k = 0; t->fill == SUITE_EDGES && k < n; k += row) {
         value[k] = round_to(t->type, sqrt((double)row));

@@ -86,7 +86,7 @@ static void numbers(void)
         CHECK_TEXT((int)status[i] == i, "status %d is %d", i, (int)status[i]);
     CHECK(SAKER_QUANT_NONE == 0 && SAKER_QUANT_TENSOR == 1 && SAKER_QUANT_ROW == 2 && SAKER_QUANT_BLOCK == 3);
     CHECK(SAKER_FIELD_IN == 0 && SAKER_FIELD_OUT == 1 && SAKER_FIELD_INOUT == 2 && SAKER_FIELD_F32 == 3 &&
-          SAKER_FIELD_BOOL == 4 && SAKER_FIELD_ENUM == 5 && SAKER_FIELD_I64 == 6);
+          SAKER_FIELD_BOOL == 4 && SAKER_FIELD_ENUM == 5 && SAKER_FIELD_I64 == 6 && SAKER_FIELD_F64 == 7);
     CHECK(SAKER_MAX_DIMS == 8 && SAKER_ALLOW_NONDETERMINISTIC == 1);
     /* The field table speaks of the same struct as the header does. */
     const saker_op_info *op = saker_op_find("rms_norm");

@@ -86,19 +86,23 @@ enum { ROWS = 3, N = 5, HEADS = 3 };
 static double x[ROWS * N], w[HEADS * N], bias[HEADS * N], dy[ROWS * N], dres[ROWS * N];
 static const float offset = 0.5f, eps = 0.01f;
 
+static bool centre; /* layer_norm, else rms_norm */
+
 /* Forward in double without any rounding, dotted with the arriving gradients: what the backward formula differentiates.
  * residual_out is x, so that its gradient dres multiplies x. */
 static double loss(void)
 {
     double total = 0;
     for (int r = 0; r < ROWS; r++) {
-        double sum = 0;
+        double mean = 0, sum = 0;
         for (int j = 0; j < N; j++)
-            sum += x[r * N + j] * x[r * N + j];
+            mean += centre ? x[r * N + j] / N : 0;
+        for (int j = 0; j < N; j++)
+            sum += (x[r * N + j] - mean) * (x[r * N + j] - mean);
         double rstd = 1 / sqrt(sum / N + (double)eps);
         for (int j = 0; j < N; j++) {
             int p = r % HEADS * N + j;
-            double y = x[r * N + j] * rstd * (w[p] + (double)offset) + bias[p];
+            double y = (x[r * N + j] - mean) * rstd * (w[p] + (double)offset) + bias[p];
             total += dy[r * N + j] * y + dres[r * N + j] * x[r * N + j];
         }
     }
@@ -117,8 +121,9 @@ static double difference(double *variable)
     return (plus - minus) / (2 * h);
 }
 
-static void gradients(void)
+static void gradients(bool layer)
 {
+    centre = layer;
     double dx[ROWS * N], dw[HEADS * N], db[HEADS * N], bound[ROWS * N];
     srand(7);
     /* Values that f32 holds, so that the oracle's own rounding of w + offset is exact. */
@@ -130,6 +135,7 @@ static void gradients(void)
         dres[i] = rand() % 64 / 16.0 - 2;
     }
     saker_rms_norm_backward_args a = {.struct_size = sizeof a, .eps = eps, .weight_offset = offset};
+    saker_layer_norm_backward_args l = {.struct_size = sizeof l, .eps = eps, .weight_offset = offset};
     suite_case c = {
         .name = "gradients",
         .n_tensors = 7,
@@ -140,10 +146,10 @@ static void gradients(void)
                    {.field = "dx", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}},
                    {.field = "dweight", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
                    {.field = "dbias", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}}}};
-    memcpy(c.args, &a, sizeof a);
+    memcpy(c.args, layer ? (void *)&l : (void *)&a, layer ? sizeof l : sizeof a);
     double bound_w[HEADS * N], bound_b[HEADS * N];
     double *value[] = {dy, x, w, dres, dx, dw, db}, *bounds[] = {NULL, NULL, NULL, NULL, bound, bound_w, bound_b};
-    skr_suite_rms_norm_backward.oracle(&c, value, bounds);
+    (layer ? skr_suite_layer_norm_backward : skr_suite_rms_norm_backward).oracle(&c, value, bounds);
     for (int i = 0; i < ROWS * N; i++) {
         double d[3] = {difference(&x[i]), difference(&w[i]), difference(&bias[i])};
         CHECK_TEXT(fabs(d[0] - dx[i]) < 1e-7 * (1 + fabs(dx[i])), "dx[%d] is %g, differences give %g", i, dx[i], d[0]);
@@ -153,6 +159,7 @@ static void gradients(void)
     }
     /* The forward oracle agrees with the plain formula above: sum dy * y + dres * x is the loss. */
     saker_rms_norm_args f = {.struct_size = sizeof f, .eps = eps, .weight_offset = offset};
+    saker_layer_norm_args g = {.struct_size = sizeof g, .eps = eps, .weight_offset = offset};
     suite_case forward = {
         .name = "forward",
         .n_tensors = 4,
@@ -160,10 +167,10 @@ static void gradients(void)
                    c.tensor[2],
                    {.field = "bias", .type = SAKER_F32, .ndim = 2, .shape = {HEADS, N}},
                    {.field = "y", .role = SUITE_OUT, .type = SAKER_F32, .ndim = 3, .shape = {1, HEADS, N}}}};
-    memcpy(forward.args, &f, sizeof f);
+    memcpy(forward.args, layer ? (void *)&g : (void *)&f, layer ? sizeof g : sizeof f);
     double y[ROWS * N], total = 0;
     double *fvalue[] = {x, w, bias, y}, *fbounds[] = {NULL, NULL, NULL, bound};
-    skr_suite_rms_norm.oracle(&forward, fvalue, fbounds);
+    (layer ? skr_suite_layer_norm : skr_suite_rms_norm).oracle(&forward, fvalue, fbounds);
     for (int i = 0; i < ROWS * N; i++)
         total += dy[i] * y[i] + dres[i] * x[i];
     CHECK(fabs(total - loss()) < 1e-12);
@@ -193,7 +200,8 @@ static void tables(void)
 int main(void)
 {
     conversions();
-    gradients();
+    gradients(false);
+    gradients(true);
     tables();
     return check_report("test_oracle");
 }

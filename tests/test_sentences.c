@@ -1,4 +1,4 @@
-/* test_sentences.c - what a user reads when an argument of rms_norm is wrong, word for word.
+/* test_sentences.c - what a user reads when an argument of a norm is wrong, word for word.
  * SPDX-License-Identifier: Apache-2.0
  *
  * The sentence is part of the interface: operation, argument, what was found, what was expected. */
@@ -111,6 +111,21 @@ static void backward(void)
            "rms_norm_backward: accumulate is 3, expected 0 or 1");
 }
 
+static void layer_norm(void)
+{
+    saker_tensor x = SAKER_TENSOR(memory[0], SAKER_F32, 4, 96), y = SAKER_TENSOR(memory[1], SAKER_F32, 4, 96);
+    saker_tensor dx = SAKER_TENSOR(memory[2], SAKER_F32, 4, 96), mean = SAKER_TENSOR(memory[3], SAKER_F32, 4), bad;
+    expect(saker_layer_norm(ctx, SAKER_ARGS(layer_norm, .x = &x, .y = &y, .eps = -1)), SAKER_INVALID_ARG,
+           "layer_norm: eps is -1, expected 0 (the default, 1e-5) or more");
+    bad = (saker_tensor)SAKER_TENSOR(memory[4], SAKER_F32, 5);
+    expect(saker_layer_norm(ctx, SAKER_ARGS(layer_norm, .x = &x, .y = &y, .mean = &bad)), SAKER_INVALID_ARG,
+           "layer_norm: mean has shape [5], expected [4] (one value for each row of x)");
+    expect(saker_layer_norm_backward(ctx, SAKER_ARGS(layer_norm_backward, .dy = &y, .x = &x, .dx = &dx, .mean = &mean)),
+           SAKER_INVALID_ARG, "layer_norm_backward: mean is given but rstd is NULL, expected both of them or neither");
+    expect(saker_layer_norm_backward(ctx, SAKER_ARGS(layer_norm_backward, .dy = &y, .x = &x, .dx = &dx, .rstd = &mean)),
+           SAKER_INVALID_ARG, "layer_norm_backward: rstd is given but mean is NULL, expected both of them or neither");
+}
+
 /* The op's own sentence and the record of it survive until the next failure. */
 static void lifetime(void)
 {
@@ -126,6 +141,7 @@ int main(void)
         return 1;
     forward();
     backward();
+    layer_norm();
     lifetime();
     saker_context_destroy(ctx);
     return check_report("test_sentences");

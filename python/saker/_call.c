@@ -197,6 +197,14 @@ static bool option_float(const char *op, const saker_field *field, PyObject *val
     return true;
 }
 
+static bool option_double(const char *op, const saker_field *field, PyObject *value, double *out)
+{
+    *out = PyFloat_AsDouble(value);
+    if (*out == -1.0 && PyErr_Occurred())
+        return binding_fail_from(SAKER_INVALID_ARG, "%s: %s is no number", op, field->name);
+    return true;
+}
+
 static bool option_int(const char *op, const saker_field *field, PyObject *value, int32_t *out)
 {
     PyObject *index = PyNumber_Index(value);
@@ -263,6 +271,7 @@ static bool set_field(call_state *state, int index, PyObject *value)
     case SAKER_FIELD_F32: return option_float(op, field, value, (float *)(void *)at);
     case SAKER_FIELD_BOOL: return option_int(op, field, value, (int32_t *)(void *)at);
     case SAKER_FIELD_ENUM: return option_enum(op, field, value, (int32_t *)(void *)at);
+    case SAKER_FIELD_F64: return option_double(op, field, value, (double *)(void *)at);
     case SAKER_FIELD_I64: return option_i64(op, field, value, (int64_t *)(void *)at);
     default: return binding_fail(SAKER_UNSUPPORTED, "%s: %s is of a kind unknown to this binding", op, field->name);
     }

@@ -31,6 +31,8 @@ typedef struct skr_job_head {
     int32_t *error_word; /* kernels store a saker_status here for what only they can see */
 } skr_job_head;
 
+enum { SKR_BAD_INDEX = 12 }; /* the one such status, SAKER_BAD_INDEX */
+
 /* The rows that all row tensors of a job share: M rows, indexed by up to SKR_ROW_DIMS merged leading dimensions,
  * outermost first. n_dims is 1 in the common case; a row's offset is then row * stride[0]. */
 typedef struct skr_row_space {

@@ -52,6 +52,11 @@ const char *skr_shape_text(const skr_view *v, char *text);
 saker_status skr_same_shape(skr_call *call, const skr_view *v, const skr_view *ref);
 /* v's last dimension has stride 1 (or at most one element). */
 saker_status skr_last_contiguous(skr_call *call, const skr_view *v);
+/* v repeated to ref's shape (missing leading dimensions, sizes of 1): *out has that shape, with stride 0 where it
+ * repeats. An absent v stays absent. */
+saker_status skr_broadcast(skr_call *call, const skr_view *v, const skr_view *ref, skr_view *out);
+/* v with dimension dim moved behind the others. */
+skr_view skr_dim_last(const skr_view *v, int dim);
 /* A parameter [n] or [heads, n] for x of shape [..., heads, n]; *heads is set on the first one (0 before), and must
  * agree afterwards. */
 saker_status skr_param_of(skr_call *call, const skr_view *v, const skr_view *x, int64_t *heads, skr_param *out);
@@ -69,6 +74,8 @@ typedef struct skr_row_builder {
 void skr_rows_start(skr_row_builder *b, const skr_view *x);
 /* x's shape, last dimension contiguous. Absent views leave out->data NULL. */
 saker_status skr_rows_add(skr_call *call, skr_row_builder *b, const skr_view *v, skr_rows *out);
+/* The same with any stride in the last dimension. */
+saker_status skr_rows_add_strided(skr_call *call, skr_row_builder *b, const skr_view *v, skr_rows *out);
 /* One value per row: shape [M] or x's leading shape. */
 saker_status skr_rows_add_stat(skr_call *call, skr_row_builder *b, const skr_view *v, skr_rows *out);
 /* cols values per row: x's leading shape (or [M]) followed by [cols], any strides. */
@@ -112,7 +119,7 @@ typedef struct skr_step {
     bool overlap; /* CUDA: programmatic dependent launch; the kernel waits before it touches memory that others write */
 } skr_step;
 
-enum { SKR_MAX_STEPS = 4, SKR_WHY_BYTES = 1024 };
+enum { SKR_MAX_STEPS = 16, SKR_WHY_BYTES = 1024 };
 
 typedef struct skr_plan {
     const char *variant; /* static text: what distinguishes the kernel, e.g. "bf16 two-pass" */
@@ -173,12 +180,15 @@ extern const skr_op *const skr_ops[SKR_N_OPS];
 #define SKR_OPTION_BOOL(op, field, text) SKR_FIELD(op, field, .kind = SAKER_FIELD_BOOL, .doc = text)
 #define SKR_OPTION_I64(op, field, value, text)                                                                         \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_I64, .default_value = value, .doc = text)
+#define SKR_OPTION_F64(op, field, value, text)                                                                         \
+    SKR_FIELD(op, field, .kind = SAKER_FIELD_F64, .default_value = value, .doc = text)
 #define SKR_OPTION_ENUM(op, field, names, text)                                                                        \
     SKR_FIELD(op, field, .kind = SAKER_FIELD_ENUM, .choices = names, .doc = text)
 
 extern const uint32_t skr_floats[]; /* f32 f16 bf16 */
 extern const uint32_t skr_f32_only[];
 extern const uint32_t skr_i64_only[];
+extern const uint32_t skr_index_types[]; /* i32 i64 */
 extern const uint32_t skr_quant_types[]; /* i8 e4m3 e5m2 */
 extern const uint32_t skr_any_type[];
 

@@ -59,6 +59,13 @@ static saker_status check_option(skr_call *call, const saker_field *f, const uns
             return skr_fail(call, SAKER_INVALID_ARG, "%s is %g, expected a finite number", f->name, (double)value);
         return SAKER_OK;
     }
+    if (f->kind == SAKER_FIELD_F64) {
+        double value;
+        memcpy(&value, args + f->offset, sizeof value);
+        if (!isfinite(value))
+            return skr_fail(call, SAKER_INVALID_ARG, "%s is %g, expected a finite number", f->name, value);
+        return SAKER_OK;
+    }
     if (f->kind == SAKER_FIELD_I64)
         return SAKER_OK;
     int32_t value;

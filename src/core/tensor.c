@@ -19,6 +19,7 @@ static const struct {
 const uint32_t skr_floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16, 0};
 const uint32_t skr_f32_only[] = {SAKER_F32, 0};
 const uint32_t skr_i64_only[] = {SAKER_I64, 0};
+const uint32_t skr_index_types[] = {SAKER_I32, SAKER_I64, 0};
 const uint32_t skr_quant_types[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, 0};
 const uint32_t skr_any_type[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2, SAKER_I8,
                                  SAKER_I32, SAKER_I64, SAKER_U8,   SAKER_BOOL, 0};
@@ -218,6 +219,45 @@ saker_status skr_last_contiguous(skr_call *call, const skr_view *v)
     return SAKER_OK;
 }
 
+saker_status skr_broadcast(skr_call *call, const skr_view *v, const skr_view *ref, skr_view *out)
+{
+    *out = *v;
+    if (!v->present)
+        return SAKER_OK;
+    int missing = ref->ndim - v->ndim;
+    bool fits = missing >= 0;
+    for (int i = 0; fits && i < v->ndim; i++)
+        fits = v->shape[i] == ref->shape[missing + i] || v->shape[i] == 1;
+    if (!fits) {
+        char found[192], expected[192];
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "%s has shape %s, expected one that can be repeated to %s (that of %s)", v->name,
+                        skr_shape_text(v, found), skr_shape_text(ref, expected), ref->name);
+    }
+    out->ndim = ref->ndim;
+    out->count = ref->count;
+    for (int i = 0; i < ref->ndim; i++) {
+        bool own = i >= missing && v->shape[i - missing] > 1;
+        out->shape[i] = ref->shape[i];
+        out->stride[i] = own ? v->stride[i - missing] : 0;
+    }
+    return SAKER_OK;
+}
+
+skr_view skr_dim_last(const skr_view *v, int dim)
+{
+    skr_view r = *v;
+    for (int i = dim; i + 1 < v->ndim; i++) {
+        r.shape[i] = v->shape[i + 1];
+        r.stride[i] = v->stride[i + 1];
+    }
+    if (v->ndim) {
+        r.shape[v->ndim - 1] = v->shape[dim];
+        r.stride[v->ndim - 1] = v->stride[dim];
+    }
+    return r;
+}
+
 saker_status skr_param_of(skr_call *call, const skr_view *v, const skr_view *x, int64_t *heads, skr_param *out)
 {
     memset(out, 0, sizeof *out);
@@ -291,6 +331,17 @@ saker_status skr_rows_add(skr_call *call, skr_row_builder *b, const skr_view *v,
         SKR_TRY(skr_same_shape(call, v, b->x));
     SKR_TRY(skr_last_contiguous(call, v));
     add(b, v, out, 1, v->stride);
+    return SAKER_OK;
+}
+
+saker_status skr_rows_add_strided(skr_call *call, skr_row_builder *b, const skr_view *v, skr_rows *out)
+{
+    memset(out, 0, sizeof *out);
+    if (!v->present)
+        return SAKER_OK;
+    SKR_TRY(skr_same_shape(call, v, b->x));
+    int last = v->ndim - 1;
+    add(b, v, out, v->shape[last] > 1 ? v->stride[last] : 1, v->stride);
     return SAKER_OK;
 }
 

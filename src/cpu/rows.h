@@ -24,6 +24,12 @@ static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_
     return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
 }
 
+/* 1 / sqrt(mean + eps), formed in double. */
+static inline float rstd_of(double sum, double one_over_n, float eps)
+{
+    return (float)(1.0 / skr_sqrt(sum * one_over_n + (double)eps));
+}
+
 /* Where to prefetch while byte `at` of row `row` is being read for the first time: AHEAD bytes further, that is `rows`
  * rows and `bytes` bytes. */
 typedef struct lead {

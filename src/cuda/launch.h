@@ -13,7 +13,7 @@
  *     step->kernel = &forward[i];
  *     step->grid = blocks; step->block = 256; step->cluster = 4; step->shared_bytes = bytes;
  *
- * and in the .cu:  extern "C" __global__ void skr_rms_norm_f32(const __grid_constant__ skr_rms_norm_job job).
+ * and in the .cu:  extern "C" __global__ void skr_rms_norm_f32(const __grid_constant__ skr_norm_job job).
  *
  * A library built without nvcc still links: the images are weak, and a launch then answers with a sentence. */
 #ifndef SKR_CUDA_LAUNCH_H

@@ -27,6 +27,12 @@ template <class Owner> struct row_slice {
     }
 };
 
+/* 1 / sqrt(mean + eps), every step rounded as IEEE says. */
+SKR_DEVICE float rstd_of(float sum, int64_t n, float eps)
+{
+    return __frsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)n), eps));
+}
+
 /* weight + offset of V columns; 1 + offset without a weight. */
 template <int V> SKR_DEVICE void load_weight(const skr_param &p, float offset, int64_t at, float *w)
 {

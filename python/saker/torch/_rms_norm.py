@@ -24,6 +24,7 @@ _modes = torch._C._len_torch_dispatch_stack
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _tracing = getattr(torch._C, "_is_tracing", lambda: False)
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+_SMALL = 32768  # elements
 _TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
 
 
@@ -79,7 +80,9 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, residual, options):
         count = x.numel()
-        if count and x.dim():  # a flat rstd, because making a tensor from a torch.Size takes twice as long
+        if count < _SMALL and x.dim():  # making a tensor takes longer than backward's second look at x
+            rstd = None
+        elif count and x.dim():  # a flat rstd, because making a tensor from a torch.Size takes twice as long
             rstd = _empty(count // x.shape[-1], dtype=_float32, device=x.device)
         else:
             rstd = _empty(x.shape[:-1], dtype=_float32, device=x.device)

@@ -16,8 +16,10 @@
  * - v_load2_fast: v_load2 where the sign of a zero does not matter: it may get lost.
  * - v_round_to(T, v): the value that storing as T and loading again would give.
  * - v2_add, v2_mul and so on: lane-wise on vf2. v2_scale(a, b) multiplies both halves by one vector.
+ * - v2_swap_pairs(a): elements 0 and 1 change places, 2 and 3, and so on.
  * - v_sumsq2(T, p, i, a): a += the squares of 2 * SKR_LANES elements, one rounding each, lanes in the level's own
  * order.
+ * - v_moments2(T, p, i, a, b): the same with a += the elements, b += their squares.
  * - v_dot2(T, p, q, i, w, a): a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds its elements in order, the sums
  *   are in the level's own.
  * - v_fma(a, b, c): a * b + c. v_fnma(a, b, c): c - a * b. Each rounded once.
@@ -180,6 +182,11 @@ SKR_FN vf2 v2_add(vf2 a, vf2 b)
     return (vf2){v_add(a.lo, b.lo), v_add(a.hi, b.hi)};
 }
 
+SKR_FN vf2 v2_sub(vf2 a, vf2 b)
+{
+    return (vf2){v_sub(a.lo, b.lo), v_sub(a.hi, b.hi)};
+}
+
 SKR_FN vf2 v2_mul(vf2 a, vf2 b)
 {
     return (vf2){v_mul(a.lo, b.lo), v_mul(a.hi, b.hi)};
@@ -199,6 +206,15 @@ SKR_FN vf2 v2_round_to(int type, vf2 a)
 {
     return (vf2){v_round_to(type, a.lo), v_round_to(type, a.hi)};
 }
+
+#if !defined(SKR_OWN_MOMENTS2)
+SKR_FN void v_moments2(int type, const void *p, int64_t i, vf2 *sum, vf2 *square)
+{
+    vf2 a = v_load2(type, p, i);
+    *sum = v2_add(*sum, a);
+    *square = v2_fma(a, a, *square);
+}
+#endif
 
 /* Stores, and gives back the rounded values as a later load would. */
 SKR_FN vf2 v_store2_round(int type, void *p, int64_t i, vf2 a)

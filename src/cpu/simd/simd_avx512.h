@@ -222,6 +222,11 @@ SKR_FN __mmask16 v_first(int n)
     return (__mmask16)((1u << n) - 1);
 }
 
+SKR_FN vf2 v2_swap_pairs(vf2 a)
+{
+    return (vf2){_mm512_permute_ps(a.lo, 0xb1), _mm512_permute_ps(a.hi, 0xb1)};
+}
+
 SKR_FN vf v_load(int type, const void *p, int64_t i)
 {
     if (type == SKR_F32)

@@ -241,6 +241,11 @@ SKR_FN vf v_fresh_zero(void)
     return zero;
 }
 
+SKR_FN vf2 v2_swap_pairs(vf2 a)
+{
+    return (vf2){vrev64q_f32(a.lo), vrev64q_f32(a.hi)};
+}
+
 /* ---------------------------------------------------------------- memory */
 
 SKR_FN vf v_load(int type, const void *p, int64_t i)
@@ -405,6 +410,41 @@ SKR_FN void v_sumsq2(int type, const void *p, int64_t i, vf2 *acc)
     vf2 a = v_load2(type, p, i);
     acc->lo = v_fma(a.lo, a.lo, acc->lo);
     acc->hi = v_fma(a.hi, a.hi, acc->hi);
+}
+
+/* bf16 ones. Told to make them from 0x3f80, gcc 12 writes "fmov v.8h, 1.0", which are ones of f16. */
+SKR_FN uint16x8_t v_ones_bf16(void)
+{
+    uint16x8_t one;
+    __asm__("dup %0.8h, %w1" : "=w"(one) : "r"(0x3f80));
+    return one;
+}
+
+/* The sum of the elements as their products with 1. */
+#define SKR_OWN_MOMENTS2
+SKR_FN void v_moments2(int type, const void *p, int64_t i, vf2 *sum, vf2 *square)
+{
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (type == SKR_BF16) {
+        bfloat16x8_t h = vreinterpretq_bf16_u16(vld1q_u16((const uint16_t *)p + i));
+        bfloat16x8_t one = vreinterpretq_bf16_u16(v_ones_bf16());
+        *sum = (vf2){vbfmlalbq_f32(sum->lo, h, one), vbfmlaltq_f32(sum->hi, h, one)};
+        *square = (vf2){vbfmlalbq_f32(square->lo, h, h), vbfmlaltq_f32(square->hi, h, h)};
+        return;
+    }
+#endif
+#if defined(__ARM_FEATURE_FP16_FML)
+    if (type == SKR_F16) {
+        float16x8_t h = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)p + i));
+        float16x8_t one = vreinterpretq_f16_u16(vdupq_n_u16(0x3c00));
+        *sum = (vf2){vfmlalq_low_f16(sum->lo, h, one), vfmlalq_high_f16(sum->hi, h, one)};
+        *square = (vf2){vfmlalq_low_f16(square->lo, h, h), vfmlalq_high_f16(square->hi, h, h)};
+        return;
+    }
+#endif
+    vf2 a = v_load2(type, p, i);
+    *sum = (vf2){v_add(sum->lo, a.lo), v_add(sum->hi, a.hi)};
+    *square = (vf2){v_fma(a.lo, a.lo, square->lo), v_fma(a.hi, a.hi, square->hi)};
 }
 
 /* The products of 16-bit elements are exact in f32, so they come first. w is sorted to match their order. */

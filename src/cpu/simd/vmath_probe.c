@@ -13,7 +13,7 @@ SKR_FN void sweep(function f, const float *x, float *y, int64_t n)
         v_store_n(SKR_F32, y, i, f(v_load_n(SKR_F32, x, i, (int)(n - i))), (int)(n - i));
 }
 
-/* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos. */
+/* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp below 70. */
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n);
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
 {
@@ -41,6 +41,9 @@ void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
         break;
     case 7:
         sweep(v_sin, x, y, n);
+        break;
+    case 9:
+        sweep(v_exp_below, x, y, n);
         break;
     default:
         sweep(v_cos, x, y, n);

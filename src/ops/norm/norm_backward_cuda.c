@@ -5,7 +5,7 @@
  * order. The number of parts is a function of types, width, heads and rows, never of the GPU: the same bits everywhere.
  */
 #include "../../cuda/rows_plan.h"
-#include "norm.h"
+#include "norm_op.h"
 
 SKR_FATBIN(norm_backward_sm80)
 SKR_FATBIN(norm_backward_lean_sm80)
@@ -243,10 +243,6 @@ static void plan_sums(const skr_norm_backward_job *job, skr_plan *plan)
     step->block = (uint32_t)(32 * (warps < 1 ? 1 : warps > 32 ? 32 : warps));
     step->overlap = true;
 }
-
-/* Both norms. */
-saker_status skr_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
-                                         skr_plan *plan);
 
 saker_status skr_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
                                          skr_plan *plan)

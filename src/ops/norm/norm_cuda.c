@@ -6,7 +6,7 @@
  * Nothing here looks at the number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number
  * of blocks may: it changes no bit. */
 #include "../../cuda/rows_plan.h"
-#include "norm.h"
+#include "norm_op.h"
 
 SKR_FATBIN(norm_sm80)
 SKR_FATBIN(norm_lean_sm80)
@@ -222,9 +222,6 @@ static void plan_any(const skr_norm_job *job, skr_plan *plan)
     step->overlap = true;
     plan->variant = any_variant[block][four];
 }
-
-/* Both norms. */
-saker_status skr_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan);
 
 saker_status skr_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan)
 {

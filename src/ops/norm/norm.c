@@ -1,0 +1,207 @@
+/* norm.c - checks and CPU plans of rms_norm and layer_norm, forward and backward.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "norm_op.h"
+
+/* ---------------------------------------------------------------- check */
+
+static saker_status check_eps(skr_call *call, float eps, bool centre, float *out)
+{
+    if (eps < 0)
+        return skr_fail(call, SAKER_INVALID_ARG, "eps is %g, expected 0 (the default, %s) or more", (double)eps,
+                        centre ? "1e-5" : "1e-6");
+    *out = eps != 0 ? eps : centre ? 1e-5f : 1e-6f;
+    return SAKER_OK;
+}
+
+static saker_status check_has_rows(skr_call *call, const skr_view *x)
+{
+    if (x->ndim < 1)
+        return skr_fail(call, SAKER_INVALID_ARG, "%s has no dimensions, expected at least 1 ([..., N])", x->name);
+    return SAKER_OK;
+}
+
+/* y_quant, y_scale and quant come together or not at all. */
+static saker_status check_quant(skr_call *call, const skr_norm_args *a)
+{
+    static const char *const names[] = {"none", "tensor", "row", "block"};
+    int32_t quant = a->quant;
+    if (!a->y->present && !a->y_quant->present)
+        return skr_fail(call, SAKER_NULL_POINTER, "y and y_quant are both NULL, expected at least one of them");
+    if (quant == SAKER_QUANT_NONE) {
+        if (a->y_quant->present)
+            return skr_fail(call, SAKER_INVALID_ARG,
+                            "y_quant is given but quant is none, expected tensor, row or block");
+        if (a->y_scale->present)
+            return skr_fail(call, SAKER_INVALID_ARG,
+                            "y_scale is given but quant is none, expected tensor, row or block");
+        return SAKER_OK;
+    }
+    if (!a->y_quant->present)
+        return skr_fail(call, SAKER_NULL_POINTER, "y_quant is NULL but quant is %s, expected a tensor for the result",
+                        names[quant]);
+    if (!a->y_scale->present)
+        return skr_fail(call, SAKER_NULL_POINTER, "y_scale is NULL but quant is %s, expected a tensor of scales",
+                        names[quant]);
+    if (quant == SAKER_QUANT_TENSOR && a->y_scale->count != 1) {
+        char text[192];
+        return skr_fail(call, SAKER_INVALID_ARG, "y_scale has shape %s, expected one element (quant is tensor)",
+                        skr_shape_text(a->y_scale, text));
+    }
+    return SAKER_OK;
+}
+
+saker_status skr_norm_check(skr_call *call, const skr_norm_args *a, skr_norm_job *job)
+{
+    memset(job, 0, sizeof *job);
+    SKR_TRY(check_has_rows(call, a->x));
+    SKR_TRY(check_eps(call, a->eps, a->mean != NULL, &job->eps));
+    SKR_TRY(check_quant(call, a));
+    job->n = a->x->shape[a->x->ndim - 1];
+    job->weight_offset = a->weight_offset;
+    job->round_before_weight = a->round_before_weight;
+    job->quant = a->quant;
+    job->centre = a->mean != NULL;
+    SKR_TRY(skr_param_of(call, a->weight, a->x, &job->heads, &job->weight));
+    SKR_TRY(skr_param_of(call, a->bias, a->x, &job->heads, &job->bias));
+    job->heads = job->heads ? job->heads : 1;
+
+    skr_row_builder b;
+    skr_rows_start(&b, a->x);
+    SKR_TRY(skr_rows_add(call, &b, a->x, &job->x));
+    SKR_TRY(skr_rows_add(call, &b, a->residual, &job->residual));
+    SKR_TRY(skr_rows_add(call, &b, a->y, &job->y));
+    SKR_TRY(skr_rows_add(call, &b, a->residual_out, &job->residual_out));
+    SKR_TRY(skr_rows_add(call, &b, a->y_quant, &job->y_quant));
+    if (a->mean)
+        SKR_TRY(skr_rows_add_stat(call, &b, a->mean, &job->mean));
+    SKR_TRY(skr_rows_add_stat(call, &b, a->rstd, &job->rstd));
+    if (a->quant == SAKER_QUANT_ROW)
+        SKR_TRY(skr_rows_add_stat(call, &b, a->y_scale, &job->scale));
+    else if (a->quant == SAKER_QUANT_BLOCK)
+        SKR_TRY(
+            skr_rows_add_block(call, &b, a->y_scale, (job->n + SKR_QUANT_GROUP - 1) / SKR_QUANT_GROUP, &job->scale));
+    else if (a->quant == SAKER_QUANT_TENSOR)
+        job->scale = (skr_rows){.data = a->y_scale->data, .type = SKR_F32};
+    SKR_TRY(skr_rows_merge(call, &b, &job->rows));
+    return SAKER_OK;
+}
+
+saker_status skr_norm_backward_check(skr_call *call, const skr_norm_backward_args *a, skr_norm_backward_job *job,
+                                     bool *empty)
+{
+    memset(job, 0, sizeof *job);
+    SKR_TRY(check_has_rows(call, a->dy));
+    SKR_TRY(check_eps(call, a->eps, a->mean != NULL, &job->eps));
+    if (!a->dx->present && !a->dweight->present && !a->dbias->present)
+        return skr_fail(call, SAKER_NULL_POINTER, "dx, dweight and dbias are all NULL, expected at least one of them");
+    if (a->dres->present && !a->dx->present)
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "dresidual_out is given but dx is NULL, expected dx, which it is added to");
+    if (a->mean && a->mean->present != a->rstd->present)
+        return skr_fail(call, SAKER_INVALID_ARG, "%s is given but %s is NULL, expected both of them or neither",
+                        a->mean->present ? "mean" : "rstd", a->mean->present ? "rstd" : "mean");
+    job->n = a->dy->shape[a->dy->ndim - 1];
+    job->weight_offset = a->weight_offset;
+    job->round_before_weight = a->round_before_weight;
+    job->accumulate = a->accumulate;
+    job->centre = a->mean != NULL;
+    SKR_TRY(skr_param_of(call, a->weight, a->dy, &job->heads, &job->weight));
+    SKR_TRY(skr_param_of(call, a->dweight, a->dy, &job->heads, &job->dweight));
+    SKR_TRY(skr_param_of(call, a->dbias, a->dy, &job->heads, &job->dbias));
+    job->heads = job->heads ? job->heads : 1;
+
+    skr_row_builder b;
+    skr_rows_start(&b, a->dy);
+    SKR_TRY(skr_rows_add(call, &b, a->dy, &job->dy));
+    SKR_TRY(skr_rows_add(call, &b, a->x, &job->x));
+    SKR_TRY(skr_rows_add(call, &b, a->dres, &job->dres));
+    SKR_TRY(skr_rows_add(call, &b, a->dx, &job->dx));
+    if (a->mean)
+        SKR_TRY(skr_rows_add_stat(call, &b, a->mean, &job->mean));
+    SKR_TRY(skr_rows_add_stat(call, &b, a->rstd, &job->rstd));
+    SKR_TRY(skr_rows_merge(call, &b, &job->rows));
+    /* Without rows there is no dx, but the empty sums dweight and dbias are zero: written, or added (that is, left). */
+    bool sums = (job->dweight.data || job->dbias.data) && !a->accumulate;
+    *empty = a->dy->count == 0 && !sums;
+    return SAKER_OK;
+}
+
+/* ---------------------------------------------------------------- plan */
+
+/* Room for the f32 copy of a parameter, unless the tensor can be used as it is. An absent weight becomes a row of 1 +
+ * offset. */
+static void plan_param(const skr_param *p, float offset, int64_t heads, int64_t n, int64_t *at, int64_t *copy_at,
+                       int64_t *stride)
+{
+    bool as_is = p->data && p->type == SKR_F32 && offset == 0;
+    int64_t rows = p->data ? heads : 1;
+    *copy_at = as_is ? -1 : skr_take(at, skr_mul(rows, skr_mul(n, sizeof(float))));
+    *stride = as_is ? p->stride : rows > 1 ? n : 0;
+}
+
+static void plan_param_step(skr_norm_cpu *cpu, int64_t heads, int64_t n, skr_plan *plan)
+{
+    if (cpu->weight_at < 0 && cpu->bias_at < 0)
+        return;
+    skr_cpu_step(plan, SKR_STEP_PARAMS, skr_mul(heads, skr_ceil_div(n, SKR_PARAM_PIECE)));
+}
+
+saker_status skr_norm_plan_cpu(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan)
+{
+    skr_norm_cpu *cpu = &job->cpu;
+    int64_t m = job->rows.m, n = job->n, at = 0;
+    int64_t bytes = skr_row_bytes(&job->x, n) + skr_row_bytes(&job->residual, n) + skr_row_bytes(&job->y, n) +
+                    skr_row_bytes(&job->residual_out, n) + skr_row_bytes(&job->y_quant, n);
+    plan->traffic_bytes = skr_mul(m, bytes);
+    plan->variant = job->y_quant.data                              ? "rows quantised"
+                    : job->residual.data || job->residual_out.data ? "rows residual"
+                                                                   : "rows";
+    plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
+    cpu->bias_at = -1;
+    if (job->bias.data)
+        plan_param(&job->bias, 0, job->heads, n, &at, &cpu->bias_at, &cpu->bias_stride);
+    /* For each worker: a row of s when it is stored nowhere else, and a row of y when only its quantised form is
+     * wanted. */
+    int rows = (job->residual.data && !job->residual_out.data) + (job->y_quant.data && !job->y.data);
+    cpu->scratch_bytes = (int64_t)skr_align_up((size_t)skr_mul(rows, skr_mul(n, sizeof(float))), 256);
+    cpu->scratch_at = skr_take(&at, skr_mul(target->width, cpu->scratch_bytes));
+    plan_param_step(cpu, job->heads, n, plan);
+    cpu->rows_per_task = skr_rows_per_task(m, bytes, target->width);
+    skr_cpu_step(plan, SKR_STEP_ROWS, skr_ceil_div(m, cpu->rows_per_task));
+    return skr_take_done(call, at, plan);
+}
+
+saker_status skr_norm_backward_plan_cpu(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
+                                        skr_plan *plan)
+{
+    skr_norm_cpu *cpu = &job->cpu;
+    int64_t m = job->rows.m, n = job->n, at = 0, sum_bytes = skr_mul(job->heads, skr_mul(n, sizeof(float)));
+    int64_t bytes = skr_row_bytes(&job->dy, n) + skr_row_bytes(&job->x, n) + skr_row_bytes(&job->dres, n) +
+                    skr_row_bytes(&job->dx, n);
+    bool sums = job->dweight.data || job->dbias.data;
+    plan->traffic_bytes = skr_mul(m, bytes);
+    plan->variant = sums ? "rows sums" : "rows";
+    cpu->bias_at = -1;
+    plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
+    if (sums) {
+        job->rows_per_part = skr_rows_per_part(m);
+    } else {
+        job->rows_per_part = skr_rows_per_task(m, bytes, target->width);
+    }
+    job->n_parts = skr_ceil_div(m, job->rows_per_part);
+    cpu->dweight_at = job->dweight.data ? skr_take(&at, skr_mul(job->n_parts, sum_bytes)) : -1;
+    cpu->dbias_at = job->dbias.data ? skr_take(&at, skr_mul(job->n_parts, sum_bytes)) : -1;
+    if (m) {
+        plan_param_step(cpu, job->heads, n, plan);
+        skr_cpu_step(plan, SKR_STEP_ROWS, job->n_parts);
+    }
+    if (sums) {
+        skr_cpu_step(plan, SKR_STEP_SUM, skr_mul(job->heads, skr_ceil_div(n, SKR_SUM_PIECE)));
+    }
+    return skr_take_done(call, at, plan);
+}
+
+_Static_assert(sizeof(skr_norm_job) <= SKR_JOB_BYTES, "the job must fit");
+_Static_assert(sizeof(skr_norm_backward_job) <= SKR_JOB_BYTES, "the job must fit");
