@@ -78,7 +78,7 @@ def entry(family, norm, t, n, f):
     tag = "_".join(f"{k[0]}{v}" for k, v in f.items() if k not in ("least", "most", "parts", "walk", "lanes", "threads", "vpt"))
     args = f"{family.lower()}_{lanes}_{f['threads']}x{f['vpt']}_{tag}"
     kind = ("layer_" if norm == "layer" else "") + KIND[family.split("_")[0]]
-    e = dict(kind=kind, type=t, n=n, lanes=lanes, threads=f["threads"] + 32 * ring, vpt=f["vpt"], cluster=c, rpg=f.get("rows", 1), stages=stages,
+    e = dict(kind=kind, type=t, n=n, lanes=lanes, threads=f["threads"] + (64 if family == "BACKWARD_RING" else 32 * ring), vpt=f["vpt"], cluster=c, rpg=f.get("rows", 1), stages=stages,
              blocks=f.get("blocks", 1), shared=shared, name=f"{norm}_{t}_{args}", shape=f"{args}_c{c}", flavour="", struct=struct)
     if kind.endswith("plain"):
         e["grids"] = ["walk" if ring else "once"]

@@ -262,7 +262,7 @@ class Case:
             text += " mean"
         if self.kind == "e4m3":
             return text or self.wrong(self.quant[:few].double() * self.scale[:few].double(), self.want, 2**-4 + 2**-16)
-        return text or self.wrong(self.y[:few], self.want, 2 * tolerance if self.layer else tolerance)
+        return text or self.wrong(self.y[:few], self.want, 10 * tolerance if self.layer and self.t == "f32" else tolerance)
 
     def spoil(self):
         nan = float("nan")

@@ -32,14 +32,17 @@ template <int S> SKR_DEVICE void ring_init(ring_shared<S> &memory, uint32_t warp
 }
 
 /* Sums of VALUES numbers over a block, or over a cluster of two or more blocks, of THREADS threads each. send() and
- * receive() may have other sends between them: row k + 1 can be summed while the sums of row k are on their way.
+ * receive() may have other sends between them: row k + 1 can be summed while the sums of row k are on their way. One
+ * warp more than those that send adds up what arrives (collect), so that the others only read the result.
  * Four areas alternate, and that is enough while a warp receives number k before it sends number k + 2: who sends k + 4
  * has received k + 2, which every warp sent after it had read k. All warps send in the same order. */
 template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
     static constexpr int warps = THREADS / 32, most = CLUSTER ? 16 : 1, areas = 4;
+    static_assert(VALUES == 1 || VALUES == 2, "one or two");
     struct shared {
         __align__(16) float partial[areas][VALUES * most * warps];
-        uint64_t barrier[areas];
+        float2 total[areas];
+        uint64_t arrived[areas], ready[areas];
     };
     shared &memory;
     uint32_t sent, received;
@@ -53,8 +56,10 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
     /* By one thread; a barrier of the block or cluster follows. */
     __device__ __forceinline__ void init() const
     {
-        for (int a = 0; a < areas; a++)
-            barrier_init(shared_address(&memory.barrier[a]), CLUSTER ? 1 : VALUES * warps);
+        for (int a = 0; a < areas; a++) {
+            barrier_init(shared_address(&memory.arrived[a]), CLUSTER ? 1 : VALUES * warps);
+            barrier_init(shared_address(&memory.ready[a]), 1);
+        }
     }
     __device__ __forceinline__ int index() const
     {
@@ -67,7 +72,6 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
 
     __device__ __forceinline__ void send(const float (&f)[VALUES])
     {
-        static_assert(VALUES == 1 || VALUES == 2, "one or two");
         uint32_t area = sent++ % areas, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
         uint32_t to = lane & 15, which = lane / 16; /* lanes from 16 on have the second value */
         float mine;
@@ -75,7 +79,7 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
             mine = lanes_reduce<skr_sum, 32>(f[0]);
         else
             mine = warp_reduce2<skr_sum, skr_sum>(f[0], f[VALUES - 1]);
-        uint32_t barrier = shared_address(&memory.barrier[area]);
+        uint32_t barrier = shared_address(&memory.arrived[area]);
         float *place = &memory.partial[area][VALUES * (my_rank * warps + warp) + which];
         if (CLUSTER) {
             if (threadIdx.x == 0)
@@ -88,31 +92,44 @@ template <int THREADS, bool CLUSTER, int VALUES> struct split_sum {
         }
     }
 
-    /* The sums that were sent first and not received yet; the same bits in every thread. */
-    __device__ __forceinline__ void receive(float (&f)[VALUES])
+    /* By the warp that adds up, for as many sums as are sent. */
+    __device__ __forceinline__ void collect(int rounds)
     {
-        uint32_t area = received % areas, lane = threadIdx.x & 31, total = my_size * warps;
-        barrier_wait(shared_address(&memory.barrier[area]), received / areas & 1);
-        received++;
-        const float *partial = memory.partial[area];
-#pragma unroll
-        for (int v = 0; v < VALUES; v++)
-            f[v] = 0.0f;
+        uint32_t lane = threadIdx.x & 31, total = my_size * warps;
+        for (; rounds > 0; rounds--, received++) {
+            uint32_t area = received % areas;
+            barrier_wait(shared_address(&memory.arrived[area]), received / areas & 1);
+            const float *partial = memory.partial[area];
+            float a = 0.0f, b = 0.0f;
 #pragma unroll 4
-        for (uint32_t k = lane; k < total; k += 32) {
-            if constexpr (VALUES == 1) {
-                f[0] += partial[k];
-            } else {
-                float2 pair = ((const float2 *)partial)[k];
-                f[0] += pair.x, f[1] += pair.y;
+            for (uint32_t k = lane; k < total; k += 32) {
+                if constexpr (VALUES == 1) {
+                    a += partial[k];
+                } else {
+                    float2 pair = ((const float2 *)partial)[k];
+                    a += pair.x, b += pair.y;
+                }
+            }
+            a = lanes_reduce<skr_sum, 32>(a);
+            if (VALUES == 2)
+                b = lanes_reduce<skr_sum, 32>(b);
+            if (lane == 0) {
+                memory.total[area] = make_float2(a, b);
+                barrier_arrive(shared_address(&memory.ready[area]));
             }
         }
-        if constexpr (VALUES == 1) {
-            f[0] = lanes_reduce<skr_sum, 32>(f[0]);
-        } else {
-            float mine = warp_reduce2<skr_sum, skr_sum>(f[0], f[1]);
-            f[0] = __shfl_sync(0xffffffffu, mine, 0), f[1] = __shfl_sync(0xffffffffu, mine, 16);
-        }
+    }
+
+    /* The sums that were sent first and not received yet. */
+    __device__ __forceinline__ void receive(float (&f)[VALUES])
+    {
+        uint32_t area = received % areas;
+        barrier_wait(shared_address(&memory.ready[area]), received / areas & 1);
+        received++;
+        float2 total = memory.total[area];
+        f[0] = total.x;
+        if (VALUES == 2)
+            f[VALUES - 1] = total.y;
     }
 };
 

@@ -207,7 +207,7 @@ static bool plan_ring(skr_norm_backward_job *job, const skr_target *target, int 
         skr_step *step = skr_plan_step(plan);
         step->kernel = &ring_kernel[i];
         step->grid = (uint32_t)(job->n_parts * cluster);
-        step->block = (uint32_t)s->threads + 32; /* one warp more copies */
+        step->block = (uint32_t)s->threads + 64; /* one warp more copies, one adds up */
         step->cluster = cluster > 1 ? (uint32_t)cluster : 0;
         step->shared_bytes = (uint32_t)(s->threads * (s->stages * 32 + (s->rows ? 4 * s->vpt * vec : 0)));
         step->overlap = false; /* a single wave: blocks that start early would share SMs while others idle */

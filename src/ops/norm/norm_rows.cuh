@@ -20,10 +20,6 @@ SKR_DEVICE float rstd_of_variance(float variance, float eps)
 {
     return __frsqrt_rn(__fadd_rn(variance, eps));
 }
-SKR_DEVICE float rstd_of(float sum, int64_t n, float eps)
-{
-    return rstd_of_variance(__fdiv_rn(sum, (float)n), eps);
-}
 
 /* A row is normalised as x * rstd or, with CENTRE, as (x - mean) * rstd + shift, where the small shift stands for what
  * mean lost when it was rounded to f32. */
