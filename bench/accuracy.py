@@ -51,6 +51,10 @@ def rms(x, w):
 CASES = {
     "rms_norm": (lambda d: (d.normal(512, 4096), d.positive(4096)), lambda x, w: st.rms_norm(x, w), rms),
     "rms_norm wide": (lambda d: (d.normal(16, 65536), d.positive(65536)), lambda x, w: st.rms_norm(x, w), rms),
+    "softmax": (lambda d: (d.normal(512, 4096),), lambda x: st.softmax(x), lambda x: F.softmax(x, -1)),
+    "softmax wide": (lambda d: (d.normal(16, 65536),), lambda x: st.softmax(x), lambda x: F.softmax(x, -1)),
+    "softmax dim": (lambda d: (d.normal(8, 1024, 64),), lambda x: st.softmax(x, 1), lambda x: F.softmax(x, 1)),
+    "log_softmax": (lambda d: (d.normal(512, 4096),), lambda x: st.log_softmax(x), lambda x: F.log_softmax(x, -1)),
 }
 
 

@@ -129,6 +129,10 @@ class Native:
                 C.c_void_p.from_buffer(args, field.offset).value = C.addressof(tensor)
             elif field.kind == 3:
                 C.c_float.from_buffer(args, field.offset).value = value
+            elif field.kind == 7:
+                C.c_double.from_buffer(args, field.offset).value = value
+            elif field.kind == 6:
+                C.c_int64.from_buffer(args, field.offset).value = value
             else:
                 C.c_int32.from_buffer(args, field.offset).value = value
         if arguments:

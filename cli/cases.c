@@ -83,8 +83,13 @@ const char *cli_case_fill(cli_case *k, cli_team *team)
         suite_case block = k->c;
         suite_tensor *b = &block.tensor[i];
         int64_t n = suite_elements(t);
-        *b = (suite_tensor){
-            .field = t->field, .type = t->type, .ndim = 1, .shape = {n < BLOCK ? n : BLOCK}, .fill = t->fill};
+        *b = (suite_tensor){.field = t->field,
+                            .type = t->type,
+                            .ndim = 1,
+                            .shape = {n < BLOCK ? n : BLOCK},
+                            .fill = t->fill,
+                            .low = t->low,
+                            .high = t->high};
         suite_values(&block, i, 1, value);
         suite_store(b, value, tile);
         wrong = cli_tile(k->place, team, k->data[i], (size_t)suite_span_bytes(t), tile, (size_t)suite_span_bytes(b));

@@ -247,13 +247,15 @@ SAKER_API saker_status saker_explain(saker_context *ctx, const char *op, const v
  * results are rounded once, to nearest even. Tensors marked ? are optional (NULL). */
 
 /* How quantised outputs are scaled. value = round(y / scale); scale is what multiplies back. fp8 saturates, i8 is
- * clamped to +-127. NaN gives 0 in i8 and NaN in fp8. Dynamic scales are amax / largest (amax over the finite and
- * NaN-free values; 0 gives scale 1). */
+ * clamped to +-127, i4 to +-7. NaN gives 0 in integers and NaN in fp8. Dynamic scales are amax / largest (amax over the
+ * finite and NaN-free values; 0 gives scale 1). The last two modes are those of quantize alone. */
 typedef enum saker_quant {
     SAKER_QUANT_NONE = 0,
-    SAKER_QUANT_TENSOR = 1, /* y_scale: one given number, read */
-    SAKER_QUANT_ROW = 2,    /* y_scale: [M], written */
-    SAKER_QUANT_BLOCK = 3   /* y_scale: [M, ceil(N/128)], written: one per 128 neighbours of a row */
+    SAKER_QUANT_TENSOR = 1,  /* one scale: given and read; quantize can also compute it */
+    SAKER_QUANT_ROW = 2,     /* scale: [M], written */
+    SAKER_QUANT_BLOCK = 3,   /* scale: [M, ceil(N/128)], written: one per 128 neighbours of a row */
+    SAKER_QUANT_BLOCK2D = 4, /* scale: [..., ceil(R/128), ceil(N/128)] for x [..., R, N]: one per 128 x 128 */
+    SAKER_QUANT_GROUP = 5    /* scale: [M, ceil(N/group)]: one per `group` neighbours of a row */
 } saker_quant;
 
 /* rms_norm: y = s * rstd * (weight + weight_offset) + bias, rstd = 1 / sqrt(mean(s*s) + eps), s = x + residual.
@@ -359,6 +361,64 @@ typedef struct saker_layer_norm_backward_args {
     int32_t accumulate; /* 1: dweight and dbias += instead of = */
 } saker_layer_norm_backward_args;
 SAKER_API saker_status saker_layer_norm_backward(saker_context *ctx, const saker_layer_norm_backward_args *args);
+/* hadamard: y = H x / sqrt(N) for each row, H the Hadamard matrix in Sylvester's order (H_ij = -1 to the number of bits
+ * that i and j share), N a power of two; f32 arithmetic. It is its own inverse and its own gradient. y may be x (the
+ * same memory, exactly). CUDA: N up to 2^20. */
+typedef struct saker_hadamard_args {
+    uint64_t struct_size;
+    const saker_tensor *x; /* [..., N] float */
+    const saker_tensor *y; /* out: x's shape, float */
+} saker_hadamard_args;
+SAKER_API saker_status saker_hadamard(saker_context *ctx, const saker_hadamard_args *args);
+
+/* embedding: out[i] = table[ids[i]]. An id outside of [0, V) gives a row of zeros, and saker_context_check then says
+ * SAKER_BAD_INDEX. */
+typedef struct saker_embedding_args {
+    uint64_t struct_size;
+    const saker_tensor *table; /* [V, D] float */
+    const saker_tensor *ids;   /* [...] i32 or i64, any strides */
+    const saker_tensor *out;   /* out: [..., D] float */
+} saker_embedding_args;
+SAKER_API saker_status saker_embedding(saker_context *ctx, const saker_embedding_args *args);
+
+/* embedding_backward: dtable[v] = the sum of dout[i] over all i with ids[i] = v, f32 sums in a fixed order (that of i);
+ * zero where there is none. With accumulate it is added to what dtable holds. Rows with padding_idx (where
+ * has_padding_idx is set) and with an id outside of [0, V) are left out; the latter are reported as in forward. */
+typedef struct saker_embedding_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dout;   /* [..., D] float */
+    const saker_tensor *ids;    /* [...] i32 or i64, any strides */
+    const saker_tensor *dtable; /* out: [V, D] float */
+    int64_t padding_idx;        /* with has_padding_idx */
+    int32_t has_padding_idx;    /* 1: rows with padding_idx have no gradient */
+    int32_t accumulate;         /* 1: dtable += instead of = */
+} saker_embedding_backward_args;
+SAKER_API saker_status saker_embedding_backward(saker_context *ctx, const saker_embedding_backward_args *args);
+
+/* topk: the k largest values of each row and where they stand, in descending order; equal values by lower index. k is
+ * the last dimension of values and indices, from 0 to N. NaN is larger than anything, all NaNs are equal, -0 equals +0.
+ * With softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
+typedef struct saker_topk_args {
+    uint64_t struct_size;
+    const saker_tensor *x;       /* [..., N] float, N below 2^31 */
+    const saker_tensor *values;  /* ? out: [..., k] float, any strides. values or indices must be there */
+    const saker_tensor *indices; /* ? out: [..., k] i32, any strides */
+    int32_t softmax;             /* 1: values are softmax over the k */
+    int32_t reserved;            /* 0 */
+} saker_topk_args;
+SAKER_API saker_status saker_topk(saker_context *ctx, const saker_topk_args *args);
+
+/* topk_backward: dx is dvalues at the indices and zero elsewhere. With values, which forward gave with softmax, it is
+ * values * (dvalues - sum(values * dvalues)) instead of dvalues. The indices of a row are distinct. One outside of
+ * [0, N) is left out, and saker_context_check then says SAKER_BAD_INDEX. */
+typedef struct saker_topk_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dvalues; /* [..., k] float, any strides */
+    const saker_tensor *indices; /* [..., k] i32, any strides */
+    const saker_tensor *values;  /* ? [..., k] float, any strides: forward's values where it had softmax */
+    const saker_tensor *dx;      /* out: [..., N] float */
+} saker_topk_backward_args;
+SAKER_API saker_status saker_topk_backward(saker_context *ctx, const saker_topk_backward_args *args);
 
 /* sum_squares: out = sum of x * x over all elements, f32 (f64 inside), in a fixed order; added to what out holds with
  * accumulate. The square of a global norm: one call for each gradient, all into one out, which adamw reads to clip. */
@@ -581,8 +641,8 @@ typedef struct saker_rope_args {
     const saker_tensor *k_out;      /* ? out: k's shape, q_out's type; with k */
     int64_t rotary_dim;             /* R, even; 0: twice the columns of cos, or D */
     int64_t original_length;        /* YaRN, Llama-3: the trained length; needed */
-    float base;                     /* 0: 10000 */
-    float factor;                   /* of the scaling; 0: 1 */
+    double base;                    /* 0: 10000 */
+    double factor;                  /* of the scaling; 0: 1 */
     float attention_factor;         /* on cos and sin; 0: 1, with YaRN 0.1 ln(factor) + 1 (1 for a factor up to 1) */
     float beta_fast, beta_slow;     /* YaRN; 0: 32 and 1 */
     float low_freq_factor;          /* Llama-3; 0: 1 */
@@ -623,8 +683,8 @@ typedef struct saker_rope_backward_args {
     const saker_tensor *dk_weight;  /* ? out: [D] float; with norm */
     int64_t rotary_dim;             /* the options: as in forward */
     int64_t original_length;
-    float base;
-    float factor;
+    double base;
+    double factor;
     float attention_factor;
     float beta_fast, beta_slow;
     float low_freq_factor;
@@ -639,6 +699,102 @@ typedef struct saker_rope_backward_args {
     int32_t accumulate; /* 1: dq_weight and dk_weight += instead of = */
 } saker_rope_backward_args;
 SAKER_API saker_status saker_rope_backward(saker_context *ctx, const saker_rope_backward_args *args);
+
+/* Activation functions. s(x) = 1 / (1 + e^-x). */
+typedef enum saker_act {
+    SAKER_ACT_NONE = 0,      /* x */
+    SAKER_ACT_SIGMOID = 1,   /* s(x) */
+    SAKER_ACT_TANH = 2,      /* tanh(x) */
+    SAKER_ACT_SILU = 3,      /* x s(x) */
+    SAKER_ACT_GELU = 4,      /* x (1 + erf(x / sqrt 2)) / 2 */
+    SAKER_ACT_GELU_TANH = 5, /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+    SAKER_ACT_RELU = 6,      /* max(x, 0) */
+    SAKER_ACT_RELU2 = 7,     /* max(x, 0)^2 */
+    SAKER_ACT_SWIGLU_OAI = 8 /* gated only: g s(alpha g) (u + 1), g = min(gate, limit), u = up within +-limit */
+} saker_act;
+
+/* Where the gate and what it multiplies lie in one tensor [..., 2N]. */
+typedef enum saker_gated {
+    SAKER_GATED_NO = 0,
+    SAKER_GATED_HALVES = 1,     /* gate: columns 0 .. N-1, up: N .. 2N-1 */
+    SAKER_GATED_INTERLEAVED = 2 /* gate: even columns, up: odd ones */
+} saker_gated;
+
+/* activation: y = act(x + bias), or gated y = act(gate + bias of gate) * (up + bias of up); bias is added in f32.
+ *
+ * Gated: x is [..., 2N] in the layout that gated names; or x is the gate [..., N] and up a tensor of its own (gated is
+ * then NO). bias is [N]; gated [2N], in x's layout (gate first where up is a tensor of its own). Everything is computed
+ * in f32 and rounded once. The quantised output y_quant (y's shape) may come beside y (then the rounded y is quantised)
+ * or instead of it. y may be x (not where x is [..., 2N]) or up, the same memory exactly. NaN gives NaN; an infinity
+ * gives what the formula gives. */
+typedef struct saker_activation_args {
+    uint64_t struct_size;
+    const saker_tensor *x;       /* [..., N] or [..., 2N] float */
+    const saker_tensor *up;      /* ? [..., N] float */
+    const saker_tensor *bias;    /* ? [N] or [2N] float */
+    const saker_tensor *y;       /* ? out: [..., N] float. y or y_quant must be there */
+    const saker_tensor *y_quant; /* ? out: [..., N] i8, e4m3 or e5m2; needs quant and y_scale */
+    const saker_tensor *y_scale; /* ? f32; read or written as quant says */
+    int32_t act;                 /* saker_act */
+    int32_t gated;               /* saker_gated */
+    int32_t quant;               /* saker_quant, up to BLOCK */
+    float alpha;                 /* SWIGLU_OAI; 0: 1.702 */
+    float limit;                 /* SWIGLU_OAI; 0: 7 */
+} saker_activation_args;
+SAKER_API saker_status saker_activation(saker_context *ctx, const saker_activation_args *args);
+
+/* activation_backward: the gradients of activation; the activation is recomputed from what forward was given.
+ *   dx = dy act'(x + bias);  gated: dgate = dy ((up + bias) act'(gate + bias)), dup = dy act(gate + bias)
+ *   dbias = sum over rows of dx (of dgate and dup) before they are rounded      (f32 sums in a fixed order)
+ *
+ * Gated, with x [..., 2N], dx holds dgate and dup in x's layout; where up is a tensor of its own, dx is dgate and dup
+ * is dup. relu' is 0 at 0; a clamp passes the gradient where it changes nothing. Any output may be left out, but not
+ * all. dx may be x or dy, dup may be up or dy (the same memory, exactly). With accumulate, dbias is added to what the
+ * tensor holds. */
+typedef struct saker_activation_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dy;    /* [..., N] float */
+    const saker_tensor *x;     /* [..., N] or [..., 2N] float: forward's */
+    const saker_tensor *up;    /* ? [..., N] float: forward's */
+    const saker_tensor *bias;  /* ? [N] or [2N] float: forward's */
+    const saker_tensor *dx;    /* ? out: x's shape, float */
+    const saker_tensor *dup;   /* ? out: up's shape, float; needs up */
+    const saker_tensor *dbias; /* ? out: [N] or [2N] float */
+    int32_t act;
+    int32_t gated;
+    float alpha;
+    float limit;
+    int32_t accumulate; /* 1: dbias += instead of = */
+} saker_activation_backward_args;
+SAKER_API saker_status saker_activation_backward(saker_context *ctx, const saker_activation_backward_args *args);
+
+/* quantize: q = round(x / scale), as saker_quant says; quant NONE is refused.
+ *
+ * q has x's shape. i4 is packed along the last dimension, two in a byte, low nibble first; its rows start at whole
+ * bytes (strides are even), and the spare nibble of a row of odd width is written as 0. A q of type u8 and shape
+ * [..., ceil(N/2)] is the same bytes, for callers whose arrays have no i4. With quant TENSOR, dynamic says whether the
+ * scale is computed and written, or read. With BLOCK2D blocks cover the last two dimensions of x, of at least two. */
+typedef struct saker_quantize_args {
+    uint64_t struct_size;
+    const saker_tensor *x;     /* [..., N] float */
+    const saker_tensor *q;     /* out: x's shape, i8, e4m3, e5m2 or i4; or u8 */
+    const saker_tensor *scale; /* f32, any strides; read or written */
+    int64_t group;             /* GROUP: columns that share a scale, 1 or more; otherwise 0 */
+    int32_t quant;             /* saker_quant */
+    int32_t dynamic;           /* TENSOR: 1: scale is written */
+} saker_quantize_args;
+SAKER_API saker_status saker_quantize(saker_context *ctx, const saker_quantize_args *args);
+
+/* dequantize: y = q * scale, the reverse of quantize, rounded to y's type. */
+typedef struct saker_dequantize_args {
+    uint64_t struct_size;
+    const saker_tensor *q;     /* as quantize writes it */
+    const saker_tensor *scale; /* f32, any strides */
+    const saker_tensor *y;     /* out: [..., N] float */
+    int64_t group;             /* GROUP: as in quantize; otherwise 0 */
+    int32_t quant;             /* saker_quant */
+} saker_dequantize_args;
+SAKER_API saker_status saker_dequantize(saker_context *ctx, const saker_dequantize_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so

@@ -72,7 +72,7 @@ int64_t suite_span_bytes(const suite_tensor *t)
     suite_strides(t, stride);
     for (int d = 0; d < t->ndim; d++)
         last += (t->shape[d] - 1) * stride[d];
-    return (last + 1) * type_bytes(t->type);
+    return t->type == SAKER_I4 ? last / 2 + 1 : (last + 1) * type_bytes(t->type);
 }
 
 /* Calls visit for each run of the last dimension: logical index of its first element, and its place in memory in
@@ -104,11 +104,31 @@ struct transfer {
     bool to_memory;
 };
 
+/* i4 is packed in memory, a byte each elsewhere. */
+static void move_nibble(struct transfer *t, int64_t logical, int64_t place)
+{
+    uint8_t *p = (uint8_t *)t->data + place / 2;
+    int shift = place % 2 ? 4 : 0;
+    uint8_t code = (uint8_t)((int8_t)(uint8_t)(*p >> shift << 4) >> 4);
+    if (t->to_memory) {
+        code = t->values ? (uint8_t)(int8_t)t->values[logical] : (uint8_t)t->packed[logical];
+        *p = (uint8_t)((*p & ~(15 << shift)) | (code & 15) << shift);
+    } else if (t->values) {
+        t->values[logical] = (int8_t)code;
+    } else {
+        t->packed[logical] = (char)code;
+    }
+}
+
 static void move_run(void *arg, int64_t logical, int64_t place, int64_t n, int64_t step)
 {
     struct transfer *t = arg;
     int size = type_bytes(t->type);
     for (int64_t i = 0; i < n; i++) {
+        if (t->type == SAKER_I4) {
+            move_nibble(t, logical + i, place + i * step);
+            continue;
+        }
         char *p = t->data + (place + i * step) * size;
         if (t->values && t->to_memory)
             encode(t->type, t->values[logical + i], p);
@@ -135,7 +155,7 @@ void suite_load(const suite_tensor *t, const void *data, double *value)
 
 void suite_scatter(const suite_tensor *t, const void *packed, void *data)
 {
-    if (suite_compact(t)) {
+    if (suite_compact(t) && t->type != SAKER_I4) {
         if (suite_elements(t))
             memcpy(data, packed, (size_t)suite_span_bytes(t));
         return;
@@ -146,7 +166,7 @@ void suite_scatter(const suite_tensor *t, const void *packed, void *data)
 
 void suite_gather(const suite_tensor *t, const void *data, void *packed)
 {
-    if (suite_compact(t)) {
+    if (suite_compact(t) && t->type != SAKER_I4) {
         if (suite_elements(t))
             memcpy(packed, data, (size_t)suite_span_bytes(t));
         return;

@@ -49,6 +49,8 @@ static double integer_limit(saker_type type, bool upper)
     switch (type) {
     case SAKER_I8:
         return upper ? 127 : -127; /* symmetric, as the library quantises */
+    case SAKER_I4:
+        return upper ? 7 : -7;
     case SAKER_U8:
         return upper ? 255 : 0;
     case SAKER_BOOL:
@@ -91,7 +93,7 @@ double half_ulp(saker_type type, double v)
 
 double quant_max(saker_type type)
 {
-    return type == SAKER_I8 ? 127 : float_format_of(type)->max;
+    return type == SAKER_I8 ? 127 : type == SAKER_I4 ? 7 : float_format_of(type)->max;
 }
 
 static double decode_float(const float_format *f, uint32_t bits)
@@ -141,6 +143,7 @@ double decode(saker_type type, const void *p)
         memcpy(&i64, p, 8);
         return (double)i64;
     case SAKER_I8:
+    case SAKER_I4: /* as a whole byte; suite_case.c takes nibbles apart */
         return *(const int8_t *)p;
     case SAKER_U8:
     case SAKER_BOOL:
@@ -156,7 +159,10 @@ double decode(saker_type type, const void *p)
 
 void encode(saker_type type, double v, void *p)
 {
-    int32_t i32 = (int32_t)(type == SAKER_I32 || type == SAKER_I8 || type == SAKER_U8 || type == SAKER_BOOL ? v : 0);
+    int32_t i32 =
+        (int32_t)(type == SAKER_I32 || type == SAKER_I8 || type == SAKER_I4 || type == SAKER_U8 || type == SAKER_BOOL
+                      ? v
+                      : 0);
     int64_t i64;
     uint16_t u16;
     float f;
@@ -173,6 +179,7 @@ void encode(saker_type type, double v, void *p)
         memcpy(p, &i64, 8);
         break;
     case SAKER_I8:
+    case SAKER_I4:
     case SAKER_U8:
     case SAKER_BOOL:
         *(uint8_t *)p = (uint8_t)i32;

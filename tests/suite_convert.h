@@ -26,7 +26,7 @@ double round_to(saker_type type, double v);
 /* Half the distance between neighbours of the type around v (0 for integers). Rounding to nearest is never off by more.
  */
 double half_ulp(saker_type type, double v);
-/* Largest value of a quantised type: 127, 448, 57344. */
+/* Largest value of a quantised type: 127, 7, 448, 57344. */
 double quant_max(saker_type type);
 
 /* Between memory and double. encode expects a value that the type holds (round_to first). */

@@ -139,7 +139,7 @@ static void wrong_memory(fixture *f, int i, const saker_field *field)
         f->stride[i][d] = -f->stride[i][d];
         expect(f, SAKER_INVALID_ARG, name, "with a negative stride");
         f->stride[i][d] = INT64_MAX / 2;
-        expect(f, f->shape[i][d] > 3 || type_bytes(f->c.tensor[i].type) > 2 ? SAKER_OVERFLOW : SAKER_INVALID_ARG, name,
+        expect(f, f->shape[i][d] > 3 || type_bytes(f->c.tensor[i].type) > 1 ? SAKER_OVERFLOW : SAKER_INVALID_ARG, name,
                "with a stride beyond 63 bits");
         if (field->kind == SAKER_FIELD_IN)
             continue;
@@ -159,6 +159,7 @@ static const struct {
     const char *op, *a, *b;
 } allowed_pairs[] = {{"rms_norm", "x", "y"},
                      {"rms_norm", "residual", "residual_out"},
+                     {"hadamard", "x", "y"},
                      {"rms_norm_backward", "dy", "dx"},
                      {"rms_norm_backward", "dresidual_out", "dx"},
                      {"layer_norm", "x", "y"},
@@ -173,7 +174,13 @@ static const struct {
                      {"rope", "q", "q_out"},
                      {"rope", "k", "k_out"},
                      {"rope_backward", "dq_out", "dq"},
-                     {"rope_backward", "dk_out", "dk"}};
+                     {"rope_backward", "dk_out", "dk"},
+                     {"activation", "x", "y"},
+                     {"activation", "up", "y"},
+                     {"activation_backward", "x", "dx"},
+                     {"activation_backward", "dy", "dx"},
+                     {"activation_backward", "up", "dup"},
+                     {"activation_backward", "dy", "dup"}};
 
 static bool pair_allowed(const char *op, const char *a, const char *b)
 {

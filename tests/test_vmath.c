@@ -10,17 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/core/job.h"
+#include "../src/core/num.h"
 #include "saker.h"
 
-#define SKR_LEVEL_ROW(level) void skr_vmath_##level(int which, const float *x, float *y, int64_t n);
+#define SKR_LEVEL_ROW(level)                                                                                           \
+    void skr_vmath_##level(int which, const float *x, float *y, int64_t n);                                            \
+    void skr_codes_##level(int type, int fast, const float *x, uint8_t *q, int64_t n);                                 \
+    void skr_values_##level(int type, float *y);
 SKR_LEVELS
 #undef SKR_LEVEL_ROW
 
 static const struct {
     const char *level;
     void (*sweep)(int which, const float *x, float *y, int64_t n);
+    void (*codes)(int type, int fast, const float *x, uint8_t *q, int64_t n);
+    void (*values)(int type, float *y);
 } levels[] = {
-#define SKR_LEVEL_ROW(level) {#level, skr_vmath_##level},
+#define SKR_LEVEL_ROW(level) {#level, skr_vmath_##level, skr_codes_##level, skr_values_##level},
     SKR_LEVELS
 #undef SKR_LEVEL_ROW
 };
@@ -85,6 +92,81 @@ static void compare(int f, int level, const float *x, const double *want, int n,
     }
 }
 
+/* ---------------------------------------------------------------- quantised types */
+
+static const struct {
+    int type;
+    const char *name;
+    float largest;
+} quants[] = {{SKR_E4M3, "e4m3", 448}, {SKR_E5M2, "e5m2", 57344}, {SKR_I8, "i8", 127}};
+
+static uint8_t code_of(int type, float x)
+{
+    return type == SKR_E4M3 ? skr_e4m3_of_f32(x) : type == SKR_E5M2 ? skr_e5m2_of_f32(x) : (uint8_t)skr_i8_of_f32(x);
+}
+
+static float value_of(int type, uint8_t c)
+{
+    return type == SKR_E4M3 ? skr_f32_of_e4m3(c) : type == SKR_E5M2 ? skr_f32_of_e5m2(c) : (float)(int8_t)c;
+}
+
+static int wrong_codes(int level, int k, const float *x, int n)
+{
+    uint8_t q[BATCH];
+    int wrong = 0;
+    float near[BATCH];
+    int type = quants[k].type, n_near = 0;
+    levels[level].codes(type, 0, x, q, n);
+    for (int i = 0; i < n; i++) {
+        wrong += q[i] != code_of(type, x[i]);
+        if (fabsf(x[i]) <= quants[k].largest)
+            near[n_near++] = x[i];
+    }
+    if (type != SKR_I8) {
+        levels[level].codes(type, 1, near, q, n_near);
+        for (int i = 0; i < n_near; i++)
+            wrong += q[i] != code_of(type, near[i]);
+    }
+    return wrong;
+}
+
+/* Every step-th f32, and the five f32 around each boundary between two codes, against core/num.h; every code back. */
+static int check_quants(uint32_t step, const bool *usable)
+{
+    int failed = 0;
+    for (int l = 0; l < N_LEVELS; l++)
+        for (int k = 0; usable[l] && k < 3; k++) {
+            float x[BATCH], values[256];
+            int n = 0, wrong = 0;
+            for (uint64_t at = 0; at < (uint64_t)1 << 32; at += step) {
+                x[n++] = of_bits((uint32_t)at);
+                if (n == BATCH || at + step >= (uint64_t)1 << 32) {
+                    wrong += wrong_codes(l, k, x, n);
+                    n = 0;
+                }
+            }
+            for (int c = 0; c < 255; c++) {
+                float a = value_of(quants[k].type, (uint8_t)c), b = value_of(quants[k].type, (uint8_t)(c + 1));
+                float middle = (a + b) / 2;
+                for (int d = -2; d <= 2 && isfinite(middle); d++) {
+                    x[n] = of_bits(skr_bits(middle) + (uint32_t)d);
+                    x[n + 1] = -x[n];
+                    n += 2;
+                }
+            }
+            wrong += wrong_codes(l, k, x, n);
+            levels[l].values(quants[k].type, values);
+            for (int c = 0; c < 256; c++) {
+                float want = value_of(quants[k].type, (uint8_t)c);
+                wrong += isnan(want) ? !isnan(values[c]) : skr_bits(values[c]) != skr_bits(want);
+            }
+            printf("%s %-8s %-10s %d codes or values differ from num.h\n", wrong ? "FAIL" : "ok  ", quants[k].name,
+                   levels[l].level, wrong);
+            failed += wrong != 0;
+        }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     uint32_t step = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) | 1 : 1021;
@@ -97,7 +179,7 @@ int main(int argc, char **argv)
         for (int k = 0; k < saker_level_count(); k++)
             usable[i] |= !strcmp(saker_level_at(k).name, levels[i].level) && saker_level_at(k).usable;
 
-    int failed = 0;
+    int failed = check_quants(step, usable);
     for (int f = 0; f < N_FUNCTIONS; f++) {
         worst w[N_LEVELS] = {{0, 0, 0}};
         float x[BATCH];

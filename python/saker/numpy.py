@@ -12,7 +12,7 @@ from typing import NamedTuple, Tuple
 
 from . import _saker
 
-KINDS = ("in", "out", "inout", "f32", "bool", "enum", "i64")
+KINDS = ("in", "out", "inout", "f32", "bool", "enum", "i64", "f64")
 
 
 class Field(NamedTuple):
@@ -71,7 +71,27 @@ def _rms_norm_backward(given):
     return usual, {"dx": (x.shape, x.dtype), "dweight": parameter, "dbias": parameter}
 
 
-_RULES = {"rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward}
+def _softmax(given):
+    return ["y"], {"y": (given["x"].shape, given["x"].dtype)}
+
+
+def _layer_norm(given):
+    usual, sizes = _rms_norm(given)
+    return usual, {**sizes, "mean": sizes["rstd"]}
+
+
+def _layer_norm_backward(given):
+    usual, sizes = _rms_norm_backward(given)
+    return usual if given.get("weight") is None else [*usual, "dbias"], sizes
+
+
+_RULES = {
+    "softmax": _softmax,
+    "rms_norm": _rms_norm,
+    "rms_norm_backward": _rms_norm_backward,
+    "layer_norm": _layer_norm,
+    "layer_norm_backward": _layer_norm_backward,
+}
 
 
 def _is_request(value):
@@ -163,7 +183,8 @@ def _function(op):
 def _field(row):
     kind = KINDS[row["kind"]]
     choices = tuple((row["choices"] or "").split("|")) if kind == "enum" else ()
-    default = {"f32": row["default"], "bool": bool(row["default"]), "i64": int(row["default"])}.get(kind)
+    number = row["default"]
+    default = {"f32": number, "f64": number, "bool": bool(number), "i64": int(number)}.get(kind)
     if kind == "enum":
         default = choices[int(row["default"])]
     return Field(row["name"], row["doc"], kind, row["required"], tuple(row["types"]), choices, default)

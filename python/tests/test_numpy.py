@@ -158,3 +158,21 @@ def test_allocation_says_what_it_cannot_do(rng):
             saker.stream(x, y0=True)
         y = np.empty_like(x)
         assert saker.stream(x, y0=y) is y and (x == y).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_layer_norm(rng, oracle, dtype):
+    x, dy, w, b = normal(rng, (33, 96), dtype), normal(rng, (33, 96), dtype), normal(rng, 96), normal(rng, 96)
+    x += dtype(3)
+    y, mean, rstd = saker.layer_norm(x, w, b, y=True, mean=True, rstd=True)
+    exact = x.astype(np.float64)
+    assert y.dtype == x.dtype and np.abs(mean - exact.mean(-1)).max() < 1e-6
+    d = exact - exact.mean(-1, keepdims=True)
+    s = 1 / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5)
+    assert np.abs(rstd - s[:, 0]).max() < 1e-5
+    oracle.close(y, d * s * w + b, 96)
+    dx, dw, db = saker.layer_norm_backward(dy, x, w, mean, rstd)
+    g, h = dy.astype(np.float64) * w, d * s
+    oracle.close(dx, s * (g - g.mean(-1, keepdims=True) - h * (g * h).mean(-1, keepdims=True)), 96, 10 + np.abs(g))
+    oracle.close(dw, (dy.astype(np.float64) * h).sum(0), 33, np.abs(dy.astype(np.float64)).sum(0) * 4)
+    oracle.close(db, dy.astype(np.float64).sum(0), 33, np.abs(dy.astype(np.float64)).sum(0) * 4)

@@ -26,6 +26,9 @@ typedef enum skr_type {
 
 enum { SKR_JOB_BYTES = 1024, SKR_ROW_DIMS = 4, SKR_QUANT_GROUP = 128 };
 
+/* Values of quant; the same numbers as saker_quant. */
+enum { SKR_QUANT_NONE, SKR_QUANT_TENSOR, SKR_QUANT_ROW, SKR_QUANT_BLOCK, SKR_QUANT_BLOCK2D, SKR_QUANT_GROUPS };
+
 typedef struct skr_job_head {
     void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */
     int32_t *error_word; /* kernels store a saker_status here for what only they can see */
@@ -51,6 +54,12 @@ typedef struct skr_rows {
     int32_t type; /* skr_type */
     int32_t reserved;
 } skr_rows;
+
+/* CUDA: all rows as one run of vectors, numbered below 2^31. Vector i belongs to row i / vectors, which is the high
+ * word of i * mul, shifted right; mul 0: one row, or one vector a row. */
+typedef struct skr_flat {
+    uint32_t vectors, mul, shift, total;
+} skr_flat;
 
 /* A parameter [N] or [H, N]: row h starts h * stride elements in. */
 typedef struct skr_param {

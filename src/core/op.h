@@ -82,6 +82,14 @@ saker_status skr_rows_add_stat(skr_call *call, skr_row_builder *b, const skr_vie
 saker_status skr_rows_add_block(skr_call *call, skr_row_builder *b, const skr_view *v, int64_t cols, skr_rows *out);
 saker_status skr_rows_merge(skr_call *call, skr_row_builder *b, skr_row_space *space);
 
+/* The quantised output of a row operation (quant.c). y, q and scale fit together: at least one result, and q, scale and
+ * quant all there or none. */
+saker_status skr_check_quant(skr_call *call, const skr_view *y, const skr_view *q, const skr_view *scale,
+                             int32_t quant);
+/* Adds its scales to the rows: the one given, [M], or [M, ceil(n / 128)]. */
+saker_status skr_rows_add_scale(skr_call *call, skr_row_builder *b, const skr_view *scale, int32_t quant, int64_t n,
+                                skr_rows *out);
+
 /* No two elements of an output share memory, and outputs overlap no other tensor, except pairs the op allows as exact
  * aliases. */
 typedef struct skr_alias_pair {
@@ -187,9 +195,11 @@ extern const skr_op *const skr_ops[SKR_N_OPS];
 
 extern const uint32_t skr_floats[]; /* f32 f16 bf16 */
 extern const uint32_t skr_f32_only[];
+extern const uint32_t skr_i32_only[];
 extern const uint32_t skr_i64_only[];
 extern const uint32_t skr_index_types[]; /* i32 i64 */
 extern const uint32_t skr_quant_types[]; /* i8 e4m3 e5m2 */
+extern const uint32_t skr_code_types[];  /* i8 e4m3 e5m2 i4, and u8 for packed i4 */
 extern const uint32_t skr_any_type[];
 
 #define SKR_TRY(expression)                                                                                            \

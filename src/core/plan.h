@@ -67,6 +67,17 @@ static inline int64_t skr_rows_per_part(int64_t m)
     return skr_max(1, skr_min(skr_ceil_div(m, parts), 16384));
 }
 
+/* CPU: room for the f32 copy of a parameter, unless the tensor can be used as it is. An absent weight becomes a row of
+ * 1 + offset. */
+static inline void skr_plan_param(const skr_param *p, float offset, int64_t heads, int64_t n, int64_t *at,
+                                  int64_t *copy_at, int64_t *stride)
+{
+    bool as_is = p->data && p->type == SKR_F32 && offset == 0;
+    int64_t rows = p->data ? heads : 1;
+    *copy_at = as_is ? -1 : skr_take(at, skr_mul(rows, skr_mul(n, sizeof(float))));
+    *stride = as_is ? p->stride : rows > 1 ? n : 0;
+}
+
 /* Adds a step of the CPU kernel. */
 static inline void skr_cpu_step(skr_plan *plan, uint32_t index, int64_t n_tasks)
 {

@@ -18,9 +18,11 @@ static const struct {
 
 const uint32_t skr_floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16, 0};
 const uint32_t skr_f32_only[] = {SAKER_F32, 0};
+const uint32_t skr_i32_only[] = {SAKER_I32, 0};
 const uint32_t skr_i64_only[] = {SAKER_I64, 0};
 const uint32_t skr_index_types[] = {SAKER_I32, SAKER_I64, 0};
 const uint32_t skr_quant_types[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, 0};
+const uint32_t skr_code_types[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, SAKER_I4, SAKER_U8, 0};
 const uint32_t skr_any_type[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2, SAKER_I8,
                                  SAKER_I32, SAKER_I64, SAKER_U8,   SAKER_BOOL, 0};
 
@@ -451,29 +453,39 @@ static bool same_layout(const skr_view *a, const skr_view *b)
     return true;
 }
 
-/* Two windows of the same rows (q and k inside one qkv tensor) interleave without touching: all strides but the last
- * agree, and the distance modulo the smallest of them keeps the two last-dimension runs apart. */
+/* Splits a view at a pitch: dimensions of at least that stride must be whole multiples of it; *run is how far the
+ * others reach. */
+static bool within(const skr_view *v, int64_t pitch, int64_t *run)
+{
+    int64_t bytes = types[v->type].bits / 8, last = 0;
+    for (int i = 0; i < v->ndim; i++) {
+        int64_t stride = v->stride[i] * bytes;
+        if (v->shape[i] < 2)
+            continue;
+        if (stride >= pitch && stride % pitch)
+            return false;
+        last += stride < pitch ? (v->shape[i] - 1) * stride : 0;
+    }
+    *run = last + bytes;
+    return true;
+}
+
+/* Two windows of the same rows (q and k inside one qkv tensor) interleave without touching: both repeat at multiples of
+ * one pitch, a stride of the first, and the distance modulo that pitch keeps their runs apart. */
 static bool interleaved(const skr_view *a, const skr_view *b)
 {
-    if (a->ndim != b->ndim || a->ndim < 2 || types[a->type].bits != types[b->type].bits)
+    if (types[a->type].bits < 8 || types[b->type].bits < 8)
         return false;
-    int64_t bytes = types[a->type].bits / 8, pitch = INT64_MAX;
-    for (int i = 0; i < a->ndim - 1; i++) {
-        if (a->shape[i] < 2 && b->shape[i] < 2)
+    for (int i = 0; i < a->ndim; i++) {
+        int64_t pitch = a->stride[i] * (types[a->type].bits / 8), run_a, run_b;
+        if (a->shape[i] < 2 || pitch <= 0 || !within(a, pitch, &run_a) || !within(b, pitch, &run_b))
             continue;
-        if (a->stride[i] != b->stride[i])
-            return false;
-        pitch = a->stride[i] < pitch ? a->stride[i] : pitch;
+        int64_t apart = (int64_t)((uintptr_t)b->data - (uintptr_t)a->data) % pitch;
+        apart = apart < 0 ? apart + pitch : apart;
+        if (apart >= run_a && apart + run_b <= pitch)
+            return true;
     }
-    if (pitch == INT64_MAX || pitch == 0)
-        return false;
-    for (int i = 0; i < a->ndim - 1; i++)
-        if ((a->shape[i] > 1 || b->shape[i] > 1) && a->stride[i] % pitch)
-            return false;
-    int64_t run_a = a->shape[a->ndim - 1] * bytes, run_b = b->shape[b->ndim - 1] * bytes, step = pitch * bytes;
-    int64_t apart = (int64_t)((uintptr_t)b->data - (uintptr_t)a->data) % step;
-    apart = apart < 0 ? apart + step : apart;
-    return apart >= run_a && apart + run_b <= step;
+    return false;
 }
 
 static bool overlap(const skr_view *a, const skr_view *b)

@@ -120,4 +120,69 @@ static void copy_param(const skr_job_head *head, const skr_param *p, float offse
     }
 }
 
+/* One element of a float type. */
+static inline float load_one(int type, const void *p, int64_t i)
+{
+    float f[SKR_LANES];
+    if (type == SKR_F32)
+        return ((const float *)p)[i];
+    v_store(SKR_F32, f, 0, type == SKR_F16 ? v_load_n(SKR_F16, p, i, 1) : v_load_n(SKR_BF16, p, i, 1));
+    return f[0];
+}
+
+static inline void store_one(int type, void *p, int64_t i, float f)
+{
+    if (type == SKR_F32)
+        ((float *)p)[i] = f;
+    else if (type == SKR_F16)
+        v_store_n(SKR_F16, p, i, v_set1(f), 1);
+    else
+        v_store_n(SKR_BF16, p, i, v_set1(f), 1);
+}
+
+/* An index tensor holds a value out of range: saker_context_check will say so. */
+static inline void report_bad_index(const skr_job_head *head)
+{
+    __atomic_store_n(head->error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
+}
+
+/* Parts are added in two chains, even and odd numbers; then what the tensor held. */
+SKR_FN void parts_body(int t, int accumulate, const float *parts, int64_t n_parts, int64_t stride, void *out, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += SKR_LANES) {
+        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        vf even = v_set1(0.0f), odd = v_set1(0.0f);
+        int64_t p = 0;
+        for (; p + 2 <= n_parts; p += 2) {
+            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m)
+                                             : v_load(SKR_F32, parts + p * stride, i));
+            odd = v_add(odd, m < SKR_LANES ? v_load_n(SKR_F32, parts + (p + 1) * stride, i, m)
+                                           : v_load(SKR_F32, parts + (p + 1) * stride, i));
+        }
+        if (p < n_parts)
+            even = v_add(even, v_load_n(SKR_F32, parts + p * stride, i, m));
+        vf sum = v_add(even, odd);
+        if (accumulate)
+            sum = v_add(v_load_n(t, out, i, m), sum);
+        v_store_n(t, out, i, sum, m);
+    }
+}
+
+/* Columns [begin, end) of head h of a sum whose n_parts partial rows [heads, n] start at byte `at` of the workspace. */
+static void sum_parts(const skr_job_head *head, const skr_param *out, int accumulate, int64_t at, int64_t n_parts,
+                      int64_t heads, int64_t n, int64_t h, int64_t begin, int64_t end)
+{
+    if (!out->data)
+        return;
+    int64_t stride = heads * n, len = end - begin;
+    const float *parts = (const float *)((const char *)head->workspace + at) + h * n + begin;
+    char *to = (char *)out->data + (h * out->stride + begin) * skr_type_bytes(out->type);
+    if (out->type == SKR_F32)
+        parts_body(SKR_F32, accumulate, parts, n_parts, stride, to, len);
+    else if (out->type == SKR_F16)
+        parts_body(SKR_F16, accumulate, parts, n_parts, stride, to, len);
+    else
+        parts_body(SKR_BF16, accumulate, parts, n_parts, stride, to, len);
+}
+
 #endif

@@ -75,6 +75,27 @@ typedef struct skr_rows_problem {
     int64_t slot_bytes; /* shared memory for one vector of one stage */
 } skr_rows_problem;
 
+/* m rows of so many vectors each as one run; false when there are too many. The quotient of i < 2^31 by d is the high
+ * word of i * ceil(2^(31 + l) / d), shifted by l - 1, with l = ceil(log2 d): the multiplier fits 32 bits, and what it
+ * is too large by times i stays below 2^(31 + l) / d. */
+static inline bool skr_flat_of(int64_t m, int64_t vectors, skr_flat *out)
+{
+    int64_t total = skr_mul(m, vectors);
+    *out = (skr_flat){0};
+    if (total > INT32_MAX)
+        return false;
+    out->vectors = (uint32_t)vectors;
+    out->total = (uint32_t)total;
+    if (m == 1 || vectors == 1)
+        return true;
+    int l = 1;
+    while (((int64_t)1 << l) < vectors)
+        l++;
+    out->mul = (uint32_t)((((uint64_t)1 << (31 + l)) + (uint64_t)vectors - 1) / (uint64_t)vectors);
+    out->shift = (uint32_t)(l - 1);
+    return true;
+}
+
 #define SKR_COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
 /* Adds a step for rows that fit a block; false when no shape takes them. */

@@ -185,7 +185,7 @@ template <int THREADS, int WORDS = 2> struct cluster_owner {
         a = lanes_reduce<A, 32>(s.x), b = lanes_reduce<B, 32>(s.y);
     }
 
-    __device__ __forceinline__ skr_moments join(float pivot, float low, float square, const skr_piece &piece)
+    __device__ __forceinline__ skr_moments moments(float pivot, float low, float square, const skr_piece &piece)
     {
         static_assert(WORDS == 4, "moments are four words");
         float mine = warp_reduce2<skr_sum, skr_sum>(low, square);
@@ -197,6 +197,44 @@ template <int THREADS, int WORDS = 2> struct cluster_owner {
                   peer_address(shared_address(&memory.barrier[area]), to));
         barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
         return join_moments<32>((const float4 *)memory.partial[area], (int)(my_size * warps), piece.inverse_n);
+    }
+
+    template <class Pair> __device__ __forceinline__ void join(const Pair &pair, float &a, float &b)
+    {
+        next(8);
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
+        if (lane < my_size)
+            send8(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp)]), lane), a, b,
+                  peer_address(shared_address(&memory.barrier[area]), lane));
+        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
+        const float2 *all = (const float2 *)memory.partial[area];
+        float2 s = lane < total ? all[lane] : make_float2(Pair::none, 0.0f);
+        for (uint32_t k = lane + 32; k < total; k += 32)
+            pair.join(s.x, s.y, all[k].x, all[k].y);
+        pair.template lanes<32>(s.x, s.y);
+        a = s.x, b = s.y;
+    }
+
+    /* Sums of exponentials, each against its own maximum (lanes_exp_sum). */
+    __device__ __forceinline__ void reduce_exp(float &max, float &sum)
+    {
+        lanes_exp_sum<32>(max, sum);
+        next(8);
+        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
+        if (lane < my_size)
+            send8(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp)]), lane), max, sum,
+                  peer_address(shared_address(&memory.barrier[area]), lane));
+        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
+        const float2 *pair = (const float2 *)memory.partial[area];
+        max = lane < total ? pair[lane].x : pair[0].x; /* any twice is as good as once */
+        for (uint32_t k = lane + 32; k < total; k += 32)
+            max = fmaxf(max, pair[k].x);
+        max = lanes_reduce<skr_max, 32>(max);
+        float base = exp_base(max);
+        sum = lane < total ? pair[lane].y * exp_flush(pair[lane].x - base) : 0.0f;
+        for (uint32_t k = lane + 32; k < total; k += 32)
+            sum += pair[k].y * exp_flush(pair[k].x - base);
+        sum = lanes_reduce<skr_sum, 32>(sum);
     }
 
   private:

@@ -4,6 +4,11 @@
     y, s = saker.torch.rms_norm(x, weight, residual=r)         # s = x + r, y = norm(s)
     q, scale = saker.torch.rms_norm_quant(x, weight)           # float8, one scale a row
     norm = saker.torch.RMSNorm(4096)                           # in place of torch.nn.RMSNorm
+    y = saker.torch.layer_norm(x, weight, bias)                # and layer_norm_quant, LayerNorm
+    p = saker.torch.softmax(x, -1, scale=0.125, causal=True)   # and log_softmax; any dimension, additive mask
+    q, k = saker.torch.rope(q, k, base=500000.0)               # rotary positions; RotaryEmbedding reads configurations
+    y = saker.torch.swiglu(gate_up)                            # silu(gate) * up of [..., 2N], or swiglu(gate, up)
+    q, scale = saker.torch.quantize(x, per="block")            # float8, one scale for 128 columns
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -12,6 +17,15 @@ import torch as _torch
 if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(f"saker.torch needs PyTorch 2.10 or newer (DLPack's C exchange), found {_torch.__version__}")
 
+from ._activation import SwiGLU, activation, activation_quant, gelu, relu2, silu, swiglu
+from ._adamw import AdamW, adamw_, sum_squares_
+from ._embedding import embedding
+from ._hadamard import hadamard
+from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
+from ._quantize import dequantize, quantize
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
+from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options
+from ._softmax import log_softmax, softmax
+from ._topk import topk
 
-__all__ = ["RMSNorm", "rms_norm", "rms_norm_quant"]
+__all__ = [name for name in dir() if not name.startswith("_")]

@@ -9,6 +9,19 @@ import torch
 
 QUANT = {"tensor": 1, "row": 2, "block": 3}
 
+_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+_tracing = getattr(torch._C, "_is_tracing", lambda: False)
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+
+
+def is_plain(*tensors):
+    """Whether these are ordinary tensors (or None) outside of any tracing: they may go straight to the extension."""
+    if _compiling() or _modes() or _transforms() or _tracing() or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    return all(type(t) in _PLAIN for t in tensors)
+
 
 def straight(*tensors):
     """Contiguous tensors in place of those that the library cannot take as they are, and whether there was one."""
@@ -32,6 +45,22 @@ def no_second_order(name):
         raise NotImplementedError(f"saker: {name} has no derivative: gradients of gradients are not supported")
 
     return gradient
+
+
+def shared_type(x_type, residual_type, needs_x, needs_residual):
+    """The type of the one dx that serves x and residual: one that holds what is wanted."""
+    if not needs_residual or residual_type == x_type:
+        return x_type
+    return torch.promote_types(x_type, residual_type) if needs_x else residual_type
+
+
+def shared_dx(dx, x_type, residual_type, needs_x, needs_residual):
+    """(dx, dresidual) out of that one, each in its tensor's type, None where it is not wanted."""
+
+    def typed(dtype):
+        return dx if dx is None or dx.dtype == dtype else dx.to(dtype)
+
+    return typed(x_type) if needs_x else None, typed(residual_type) if needs_residual else None
 
 
 def register(name, schema, run, fake, gradient=None, setup=None):

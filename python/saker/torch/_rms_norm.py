@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from .. import _ops, Error
-from ._front import no_second_order, or_empty, QUANT, straight
+from ._front import no_second_order, or_empty, QUANT, shared_dx, shared_type, straight
 
 _call_forward = _ops["rms_norm"].call
 _call_backward = _ops["rms_norm_backward"].call
@@ -116,10 +116,7 @@ def _gradients(ctx, dy, ds):
         dx = ds
         dweight = dbias = None
     else:
-        # One dx serves x and residual: it is computed in a type that holds both.
-        dx_type = x_type
-        if needs[3] and residual_type != x_type:
-            dx_type = torch.promote_types(x_type, residual_type) if needs[0] else residual_type
+        dx_type = x_type if residual_type == x_type else shared_type(x_type, residual_type, needs[0], needs[3])
         wants = (needs[0] or needs[3], needs[1], needs[2])
         # create_graph=True goes through the operator, which says that there is no second order.
         if _grad_enabled() or type(dy) not in _PLAIN or type(ds) not in _PLAIN or _modes() or _transforms():
@@ -127,16 +124,7 @@ def _gradients(ctx, dy, ds):
             dx, dweight, dbias = run(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
         else:
             dx, dweight, dbias = _backward(dy, x, weight, bias, rstd, ds, *ctx.options, wants, dx_type)
-    if not needs[3]:
-        dresidual = None
-    elif dx is None or dx.dtype == residual_type:
-        dresidual = dx
-    else:
-        dresidual = dx.to(residual_type)
-    if not needs[0]:
-        dx = None
-    elif dx is not None and dx.dtype != x_type:
-        dx = dx.to(x_type)
+    dx, dresidual = shared_dx(dx, x_type, residual_type, needs[0], needs[3])
     return dx, dweight if needs[1] else None, dbias if needs[2] else None, dresidual
 
 

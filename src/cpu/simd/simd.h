@@ -25,6 +25,9 @@
  * - v_fma(a, b, c): a * b + c. v_fnma(a, b, c): c - a * b. Each rounded once.
  * - v_min, v_max: a NaN in either operand gives NaN. v_lt and the like are false for NaN.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
+ * - vi_load_u8(p): SKR_LANES bytes, widened. vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v,
+ * a): the same with the sign bits of a in bit 7.
+ * - v_top(T, acc, x): the larger magnitude, as bits, of each element of type T in two vb; 0 to begin with.
  * - vb: SKR_VB_BYTES bytes without a type, for the bandwidth probe, with a store past the caches.
  *
  * The rest is what the names say. */
@@ -110,23 +113,25 @@ SKR_FN vf v_copysign(vf magnitude, vf sign)
     return v_of_bits(vi_or(vi_and(v_bits(magnitude), vi_set1(INT32_MAX)), s));
 }
 
-/* The fp8 code of each lane in its low byte. mantissa: stored mantissa bits (3 or 2); min_exp: exponent of the least
- * normal number; largest: largest finite value. Normals: round the f32 mantissa to nearest even in integers and shift
- * the exponent's bias. Subnormals are multiples of q = 2^(min_exp - mantissa): adding 2^23 * q leaves a / q, rounded to
- * nearest even, in the low bits. */
-SKR_FN vi v_to_fp8(vf a, int mantissa, int min_exp, float largest)
+/* The fp8 code of |a| in the low byte of each lane, the rest is rubbish; |a| is finite and rounds to at most the
+ * largest value. mantissa: stored mantissa bits (3 or 2); min_exp: exponent of the least normal number. With t the
+ * power of two at or below |a|, at least the least normal one, adding 2^(23 - mantissa) t makes the last place of the
+ * sum the target's: the FPU rounds, and the low bits hold |a| / (2^-mantissa t). The code is that number plus t's
+ * exponent, counted from the least normal one, shifted left by mantissa. All its terms are taken modulo 256, and the
+ * constant one sits in the anchor's low bits, where it is even and so changes no tie. */
+SKR_FN vi v_fp8_byte(vf a, int mantissa, int min_exp)
 {
     const int drop = 23 - mantissa;
-    const float magic = (float)((int64_t)1 << (23 + min_exp - mantissa));
+    vi t = vi_max(vi_and(v_bits(a), vi_set1(0x7f800000)), vi_set1((127 + min_exp) << 23));
+    vf anchor = v_of_bits(vi_add(t, vi_set1((drop << 23) + (-((127 + min_exp) << mantissa) & 0xff))));
+    return vi_add(v_bits(v_add(v_abs(a), anchor)), vi_srl(t, drop));
+}
+
+/* The fp8 code of each lane in its low byte: saturating, NaN kept. */
+SKR_FN vi v_to_fp8(vf a, int mantissa, int min_exp, float largest)
+{
     vi sign = vi_and(vi_srl(v_bits(a), 24), vi_set1(0x80));
-    vf m = v_min(v_abs(a), v_set1(largest));
-    vi b = v_bits(m);
-    vi odd = vi_and(vi_srl(b, drop), vi_set1(1));
-    vi normal = vi_srl(vi_add(vi_add(b, vi_set1((1 << (drop - 1)) - 1)), odd), drop);
-    normal = vi_sub(normal, vi_set1((min_exp + 126) << mantissa));
-    vf least = v_set1(1.0f / (float)(1 << -min_exp));
-    vi sub = vi_sub(v_bits(v_add(m, v_set1(magic))), v_bits(v_set1(magic)));
-    vi code = vi_select(v_lt(m, least), sub, normal);
+    vi code = v_fp8_byte(v_min(v_abs(a), v_set1(largest)), mantissa, min_exp);
     code = vi_select(v_is_nan(a), vi_set1(0x7f), code);
     return vi_or(code, sign);
 }
@@ -137,9 +142,41 @@ SKR_FN vi v_to_code(int type, vf a)
         return v_to_fp8(a, 3, -6, 448.0f);
     if (type == SKR_E5M2)
         return v_to_fp8(a, 2, -14, 57344.0f);
-    vf clamped = v_min(v_max(a, v_set1(-127.0f)), v_set1(127.0f));
+    const float most = type == SKR_I4 ? 7.0f : 127.0f; /* i4 as whole bytes: who stores them packs them */
+    vf clamped = v_min(v_max(a, v_set1(-most)), v_set1(most));
     return v_to_int(v_select(v_is_nan(a), v_set1(0.0f), clamped));
 }
+
+/* The value of each lane's code, a byte. fp8: exponent and mantissa are put in place and the bias added; numbers
+ * without an implicit one get one, and lose it again by a subtraction that is exact. */
+SKR_FN vf v_of_code(int type, vi c)
+{
+    if (type == SKR_I8)
+        return v_of_int(vi_sra(vi_sll(c, 24), 24));
+    const int mantissa = type == SKR_E4M3 ? 3 : 2, bias = type == SKR_E4M3 ? 7 : 15;
+    vi sign = vi_sll(vi_and(c, vi_set1(0x80)), 24), m = vi_sll(vi_and(c, vi_set1(0x7f)), 23 - mantissa);
+    vf least = v_of_bits(vi_set1((128 - bias) << 23));
+    vf big = v_of_bits(vi_add(m, vi_set1((127 - bias) << 23)));
+    vf small = v_sub(v_of_bits(vi_add(m, vi_set1((128 - bias) << 23))), least);
+    vf value = v_select(v_lt(big, least), small, big);
+    if (type == SKR_E4M3)
+        value =
+            v_of_bits(vi_select(vi_eq(m, vi_set1(0x7f << 20)), vi_set1(0x7fc00000), v_bits(value))); /* the one NaN */
+    else
+        value = v_select(v_le(v_set1(65536.0f), big), v_of_bits(vi_or(m, vi_set1(0x7f800000))), value);
+    return v_of_bits(vi_or(v_bits(value), sign));
+}
+
+#if !defined(SKR_LEVEL_neon) && !defined(SKR_LEVEL_neonmm)
+SKR_FN void v_store4_signed(uint8_t *p, const vi *v, const vf *a)
+{
+    vi all[4];
+    SKR_UNROLL
+    for (int k = 0; k < 4; k++)
+        all[k] = vi_or(v[k], vi_and(vi_srl(v_bits(a[k]), 24), vi_set1(0x80)));
+    vi_store4_u8(p, all);
+}
+#endif
 
 SKR_FN int skr_is_float(int type)
 {

@@ -149,6 +149,10 @@ SKR_FN vi vi_sra(vi a, int n)
 {
     return _mm256_srai_epi32(a, n);
 }
+SKR_FN vi vi_max(vi a, vi b)
+{
+    return _mm256_max_epi32(a, b);
+}
 SKR_FN vm vi_eq(vi a, vi b)
 {
     return v_of_bits(_mm256_cmpeq_epi32(a, b));
@@ -318,6 +322,21 @@ SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
         p[k] = (uint8_t)(w >> 8 * k);
 }
 
+SKR_FN vi vi_load_u8(const uint8_t *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+
+/* The packs work within 128-bit halves: the last step puts the groups of four back in order. */
+SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)
+{
+    vi low = vi_set1(0xff);
+    vi a = _mm256_packus_epi32(vi_and(v[0], low), vi_and(v[1], low));
+    vi b = _mm256_packus_epi32(vi_and(v[2], low), vi_and(v[3], low));
+    vi order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256((__m256i *)p, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order));
+}
+
 SKR_FN vf v_round_to(int type, vf a)
 {
     return type == SKR_F32 ? a : v_widen(type, v_narrow(type, a));
@@ -367,6 +386,12 @@ SKR_FN vb vb_xor(vb a, vb b)
 SKR_FN vb vb_set1(uint8_t a)
 {
     return _mm256_set1_epi8((char)a);
+}
+SKR_FN vb v_top(int type, vb acc, vb x)
+{
+    if (type == SKR_F32)
+        return _mm256_max_epu32(acc, _mm256_and_si256(x, _mm256_set1_epi32(INT32_MAX)));
+    return _mm256_max_epu16(acc, _mm256_and_si256(x, _mm256_set1_epi16(INT16_MAX)));
 }
 SKR_FN uint64_t vb_fold(vb a)
 {

@@ -157,6 +157,10 @@ SKR_FN vi vi_sra(vi a, int n)
 {
     return _mm512_srai_epi32(a, (unsigned)n);
 }
+SKR_FN vi vi_max(vi a, vi b)
+{
+    return _mm512_max_epi32(a, b);
+}
 SKR_FN vm vi_eq(vi a, vi b)
 {
     return _mm512_cmpeq_epi32_mask(a, b);
@@ -286,6 +290,17 @@ SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
     _mm512_mask_cvtepi32_storeu_epi8(p, v_first(n), a);
 }
 
+SKR_FN vi vi_load_u8(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)
+{
+    for (int k = 0; k < 4; k++)
+        vi_store_u8(p + k * SKR_LANES, v[k]);
+}
+
 SKR_FN vf v_round_to(int type, vf a)
 {
     return type == SKR_F32 ? a : v_widen(type, v_narrow(type, a));
@@ -335,6 +350,12 @@ SKR_FN vb vb_xor(vb a, vb b)
 SKR_FN vb vb_set1(uint8_t a)
 {
     return _mm512_set1_epi8((char)a);
+}
+SKR_FN vb v_top(int type, vb acc, vb x)
+{
+    if (type == SKR_F32)
+        return _mm512_max_epu32(acc, _mm512_and_si512(x, _mm512_set1_epi32(INT32_MAX)));
+    return _mm512_max_epu16(acc, _mm512_and_si512(x, _mm512_set1_epi16(INT16_MAX)));
 }
 SKR_FN uint64_t vb_fold(vb a)
 {

@@ -155,6 +155,10 @@ SKR_FN vi vi_sra(vi a, int n)
 {
     return a >> n;
 }
+SKR_FN vi vi_max(vi a, vi b)
+{
+    return vmaxq_s32(a, b);
+}
 SKR_FN vm vi_eq(vi a, vi b)
 {
     return vceqq_s32(a, b);
@@ -380,6 +384,34 @@ SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
         p[k] = (uint8_t)(w >> 8 * k);
 }
 
+SKR_FN vi vi_load_u8(const uint8_t *p)
+{
+    uint32_t w;
+    __builtin_memcpy(&w, p, 4);
+    uint16x8_t h = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(w)));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(h)));
+}
+
+SKR_FN uint8x16_t vi_pack4(const vi *v)
+{
+    uint16x8_t low = vuzp1q_u16(vreinterpretq_u16_s32(v[0]), vreinterpretq_u16_s32(v[1]));
+    uint16x8_t high = vuzp1q_u16(vreinterpretq_u16_s32(v[2]), vreinterpretq_u16_s32(v[3]));
+    return vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
+}
+
+SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)
+{
+    vst1q_u8(p, vi_pack4(v));
+}
+
+SKR_FN void v_store4_signed(uint8_t *p, const vi *v, const vf *a)
+{
+    uint16x8_t low = vuzp2q_u16(vreinterpretq_u16_f32(a[0]), vreinterpretq_u16_f32(a[1]));
+    uint16x8_t high = vuzp2q_u16(vreinterpretq_u16_f32(a[2]), vreinterpretq_u16_f32(a[3]));
+    uint8x16_t top = vuzp2q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
+    vst1q_u8(p, vbslq_u8(vdupq_n_u8(0x80), top, vi_pack4(v)));
+}
+
 SKR_FN vf v_round_to(int type, vf a)
 {
     if (type == SKR_F32)
@@ -494,6 +526,14 @@ SKR_FN vb vb_xor(vb a, vb b)
 SKR_FN vb vb_set1(uint8_t a)
 {
     return vdupq_n_u8(a);
+}
+SKR_FN vb v_top(int type, vb acc, vb x)
+{
+    if (type == SKR_F32)
+        return vreinterpretq_u8_u32(
+            vmaxq_u32(vreinterpretq_u32_u8(acc), vandq_u32(vreinterpretq_u32_u8(x), vdupq_n_u32(INT32_MAX))));
+    return vreinterpretq_u8_u16(
+        vmaxq_u16(vreinterpretq_u16_u8(acc), vandq_u16(vreinterpretq_u16_u8(x), vdupq_n_u16(INT16_MAX))));
 }
 SKR_FN uint64_t vb_fold(vb a)
 {

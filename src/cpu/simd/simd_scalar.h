@@ -162,6 +162,10 @@ SKR_FN vi vi_sra(vi a, int n)
 {
     return a >> n;
 }
+SKR_FN vi vi_max(vi a, vi b)
+{
+    return a > b ? a : b;
+}
 SKR_FN vm vi_eq(vi a, vi b)
 {
     return a == b;
@@ -288,6 +292,17 @@ SKR_FN void vi_store_u8_n(uint8_t *p, vi a, int n)
         *p = (uint8_t)a;
 }
 
+SKR_FN vi vi_load_u8(const uint8_t *p)
+{
+    return *p;
+}
+
+SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)
+{
+    for (int k = 0; k < 4; k++)
+        p[k] = (uint8_t)v[k];
+}
+
 SKR_FN vf v_round_to(int type, vf a)
 {
     if (type == SKR_F32)
@@ -341,6 +356,15 @@ SKR_FN vb vb_xor(vb a, vb b)
 SKR_FN vb vb_set1(uint8_t a)
 {
     return a * 0x0101010101010101u;
+}
+SKR_FN vb v_top(int type, vb acc, vb x)
+{
+    vb r = 0;
+    for (int k = 0, bits = type == SKR_F32 ? 32 : 16; k < 64; k += bits) {
+        vb most = ((vb)1 << (bits - 1)) - 1, a = acc >> k & most, b = x >> k & most;
+        r |= (a > b ? a : b) << k;
+    }
+    return r;
 }
 SKR_FN uint64_t vb_fold(vb a)
 {

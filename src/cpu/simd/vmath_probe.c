@@ -1,5 +1,5 @@
-/* vmath_probe.c - each function of vmath.h over an array, so that tests can sweep it. Compiled once per level like a
- * kernel, linked into tests only. SPDX-License-Identifier: Apache-2.0 */
+/* vmath_probe.c - each function of vmath.h over an array, and the quantised types, so that tests can sweep them.
+ * Compiled once per level like a kernel, linked into tests only. SPDX-License-Identifier: Apache-2.0 */
 #include "vmath.h"
 
 typedef vf (*function)(vf x);
@@ -11,6 +11,47 @@ SKR_FN void sweep(function f, const float *x, float *y, int64_t n)
         v_store(SKR_F32, y, i, f(v_load(SKR_F32, x, i)));
     if (i < n)
         v_store_n(SKR_F32, y, i, f(v_load_n(SKR_F32, x, i, (int)(n - i))), (int)(n - i));
+}
+
+/* Codes of a quantised type, one byte each; fast: by the words for finite values in range. */
+void SKR_KERNEL(codes)(int type, int fast, const float *x, uint8_t *q, int64_t n);
+void SKR_KERNEL(codes)(int type, int fast, const float *x, uint8_t *q, int64_t n)
+{
+    int64_t i = 0;
+    for (; fast && i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
+        vf a[4];
+        vi code[4];
+        for (int k = 0; k < 4; k++) {
+            a[k] = v_load(SKR_F32, x, i + k * SKR_LANES);
+            code[k] = type == SKR_E4M3 ? v_fp8_byte(a[k], 3, -6) : v_fp8_byte(a[k], 2, -14);
+        }
+        v_store4_signed(q + i, code, a);
+    }
+    for (; i < n; i += SKR_LANES) {
+        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        if (type == SKR_E4M3)
+            v_store_n(SKR_E4M3, q, i, v_load_n(SKR_F32, x, i, m), m);
+        else if (type == SKR_E5M2)
+            v_store_n(SKR_E5M2, q, i, v_load_n(SKR_F32, x, i, m), m);
+        else
+            v_store_n(SKR_I8, q, i, v_load_n(SKR_F32, x, i, m), m);
+    }
+}
+
+/* The values of all 256 codes. */
+void SKR_KERNEL(values)(int type, float *y);
+void SKR_KERNEL(values)(int type, float *y)
+{
+    for (int i = 0; i < 256; i += SKR_LANES) {
+        uint8_t q[SKR_LANES];
+        for (int k = 0; k < SKR_LANES; k++)
+            q[k] = (uint8_t)(i + k);
+        vi c = vi_load_u8(q);
+        v_store(SKR_F32, y, i,
+                type == SKR_E4M3   ? v_of_code(SKR_E4M3, c)
+                : type == SKR_E5M2 ? v_of_code(SKR_E5M2, c)
+                                   : v_of_code(SKR_I8, c));
+    }
 }
 
 /* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp below 70. */

@@ -22,8 +22,8 @@ typedef struct constants {
 
 SKR_FN constants constants_of(const job_t *job, float factor)
 {
-    return (constants){v_set1(factor),      v_set1(job->beta1), v_set1(job->grad1),
-                       v_set1(job->beta2),  v_set1(job->grad2), v_set1(job->decay),
+    return (constants){v_set1(factor),          v_set1(job->beta1),    v_set1(job->grad1),
+                       v_set1(job->beta2),      v_set1(job->grad2),    v_set1(job->decay),
                        v_set1(-job->step_size), v_set1(job->inv_root), v_set1(job->eps)};
 }
 
@@ -117,13 +117,13 @@ static void update_mixed(const job_t *job, const constants *c, const block *b, f
         char *m = (char *)b->m + i * skr_type_bytes(job->exp_avg.type);
         char *v = (char *)b->v + i * skr_type_bytes(job->exp_avg_sq.type);
         char *top = b->top ? (char *)b->top + i * skr_type_bytes(job->max_sq.type) : NULL;
-        block f = {.p = as_f32(job->param.type, p, scratch, n),
-                   .m = as_f32(job->exp_avg.type, m, scratch + B, n),
-                   .v = as_f32(job->exp_avg_sq.type, v, scratch + 2 * B, n),
-                   .top = top ? as_f32(job->max_sq.type, top, scratch + 3 * B, n) : NULL,
-                   .g = as_f32(job->grad.type, (const char *)b->g + i * skr_type_bytes(job->grad.type),
-                               scratch + 4 * B, n),
-                   .n = n};
+        block f = {
+            .p = as_f32(job->param.type, p, scratch, n),
+            .m = as_f32(job->exp_avg.type, m, scratch + B, n),
+            .v = as_f32(job->exp_avg_sq.type, v, scratch + 2 * B, n),
+            .top = top ? as_f32(job->max_sq.type, top, scratch + 3 * B, n) : NULL,
+            .g = as_f32(job->grad.type, (const char *)b->g + i * skr_type_bytes(job->grad.type), scratch + 4 * B, n),
+            .n = n};
         if (top)
             update_f32_amsgrad(c, &f);
         else

@@ -30,8 +30,8 @@ saker_status skr_adamw_plan_cuda(skr_call *call, skr_adamw_job *job, const skr_t
     (void)call;
     (void)target;
     /* 16 bytes of the widest type. */
-    bool all_narrow = narrow(&job->param) && narrow(&job->grad) && narrow(&job->exp_avg) &&
-                      narrow(&job->exp_avg_sq) && narrow(&job->max_sq);
+    bool all_narrow = narrow(&job->param) && narrow(&job->grad) && narrow(&job->exp_avg) && narrow(&job->exp_avg_sq) &&
+                      narrow(&job->max_sq);
     int which = all_narrow && aligned(job, 8) ? 2 : aligned(job, 4) ? 1 : 0;
     static const int width[3] = {1, 4, 8};
     job->pieces = skr_ceil_div(job->n, SKR_ADAMW_THREADS * width[which]);

@@ -1,8 +1,8 @@
 /* adamw_sm80.cu - the AdamW step on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Types are run-time values: at 14 to 28 bytes an element there are issue slots to spare. What matters is that the loads
- * of all tensors are under way before the first value is used, so loads and unpacking are apart. A thread does V
+ * Types are run-time values: at 14 to 28 bytes an element there are issue slots to spare. What matters is that the
+ * loads of all tensors are under way before the first value is used, so loads and unpacking are apart. A thread does V
  * elements of each tensor and is done: what comes and goes is faster than what stays and walks (rms_norm_cuda.md). */
 #include "../../cuda/device.cuh"
 #include "adamw.h"

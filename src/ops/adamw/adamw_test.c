@@ -24,7 +24,6 @@ static int find(const suite_case *c, const char *field)
 
 /* ---------------------------------------------------------------- oracle */
 
-
 typedef struct setting {
     double beta1, beta2, eps, step_size, decay, root, factor;
 } setting;
@@ -48,8 +47,8 @@ static setting setting_of(const suite_case *c, double *const *value)
     return s;
 }
 
-/* Relative error of f32 arithmetic, in units of 2^-24: the factor has at most 6 roundings, g^2 twice as many and a few of
- * its own, and the root halves what stands under it. The sums m and param may cancel, so their bounds are of the
+/* Relative error of f32 arithmetic, in units of 2^-24: the factor has at most 6 roundings, g^2 twice as many and a few
+ * of its own, and the root halves what stands under it. The sums m and param may cancel, so their bounds are of the
  * magnitudes added. Intermediate values may be subnormal: an absolute step. */
 enum { C = 24 };
 
@@ -155,9 +154,11 @@ static void add(spec s)
         tensor(c, &s, "max_exp_avg_sq", SUITE_INOUT, s.v, SUITE_POSITIVE);
     for (int k = SCALE; k <= CLIP; k *= 2)
         if (s.has & k)
-            c->tensor[c->n_tensors++] =
-                (suite_tensor){.field = k == SCALE ? "grad_scale" : "grad_sum_squares", .type = SAKER_F32, .ndim = 1,
-                               .shape = {1}, .fill = SUITE_POSITIVE};
+            c->tensor[c->n_tensors++] = (suite_tensor){.field = k == SCALE ? "grad_scale" : "grad_sum_squares",
+                                                       .type = SAKER_F32,
+                                                       .ndim = 1,
+                                                       .shape = {1},
+                                                       .fill = SUITE_POSITIVE};
     c->flops = 16 * (double)suite_elements(&c->tensor[0]);
     if (s.name)
         snprintf(c->name, sizeof c->name, "%s", s.name);

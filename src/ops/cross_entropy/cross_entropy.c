@@ -24,7 +24,8 @@ static const saker_field fields[N_FIELDS] = {
     [WEIGHT] = SKR_IN(cross_entropy, weight, 0, skr_floats, "[V] weight of each class; absent: 1"),
     [GRAD] = SKR_IN(cross_entropy, grad, 0, skr_f32_only, "[M] or one: gradient that arrives at loss; absent: 1"),
     [LOSS] = SKR_OUT(cross_entropy, loss, 0, skr_f32_only, "[M] (reduction none) or one: the loss"),
-    [LSE] = SKR_OUT(cross_entropy, lse, 0, skr_f32_only, "[M] or logits' leading shape: log of the sum of exponentials"),
+    [LSE] =
+        SKR_OUT(cross_entropy, lse, 0, skr_f32_only, "[M] or logits' leading shape: log of the sum of exponentials"),
     [DLOGITS] = SKR_OUT(cross_entropy, dlogits, 0, skr_floats, "logits' shape: gradient of the loss; may be logits"),
     [PARTIAL] = SKR_OUT(cross_entropy, partial, 0, skr_f32_only,
                         "[M, 4] of a shard: max, sum of exponentials, logit of the target, smoothing's sum"),
@@ -112,8 +113,8 @@ static saker_status check_one(skr_call *call, const skr_view *v)
     char text[192];
     if (!v->present || is_one(v))
         return SAKER_OK;
-    return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected one element (reduction is mean or sum)", v->name,
-                    skr_shape_text(v, text));
+    return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected one element (reduction is mean or sum)",
+                    v->name, skr_shape_text(v, text));
 }
 
 /* Loss: one value a row, or the one number. */
@@ -158,6 +159,7 @@ static saker_status check_common(skr_call *call, const options *o, const skr_vie
                         (long long)job->n, (long long)job->start, (long long)job->vocab);
     job->ignore_index = o->has_ignore_index ? o->ignore_index : -100;
     job->smoothing = o->smoothing;
+    job->k = job->vocab ? (float)((double)o->smoothing / (double)job->vocab) : 0.0f;
     job->z_loss = o->z_loss;
     job->softcap = o->softcap;
     job->reduction = o->reduction;
@@ -172,9 +174,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     static const skr_alias_pair allowed[] = {{LOGITS, DLOGITS}};
     const saker_cross_entropy_args *a = args;
     skr_cross_entropy_job *job = out;
-    options o = {a->label_smoothing,  a->z_loss,   a->softcap,      a->reduction,
-                 a->has_ignore_index, a->reserved, a->ignore_index, a->vocab_start,
-                 a->vocab};
+    options o = {a->label_smoothing, a->z_loss,       a->softcap,     a->reduction, a->has_ignore_index,
+                 a->reserved,        a->ignore_index, a->vocab_start, a->vocab};
     skr_row_builder b;
     memset(job, 0, sizeof *job);
     if (!v[LOSS].present && !v[LSE].present && !v[DLOGITS].present && !v[PARTIAL].present)
@@ -186,7 +187,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
                         : v[LSE].present ? "lse"
                                          : "dlogits");
     if (v[GRAD].present && !v[DLOGITS].present)
-        return skr_fail(call, SAKER_INVALID_ARG, "grad is given but dlogits is NULL, expected dlogits, which it scales");
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "grad is given but dlogits is NULL, expected dlogits, which it scales");
     SKR_TRY(check_common(call, &o, &v[LOGITS], &v[TARGET], &v[WEIGHT], &b, job));
     if (!v[PARTIAL].present && job->vocab != job->n)
         return skr_fail(call, SAKER_INVALID_ARG,
@@ -208,9 +210,8 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     static const skr_alias_pair allowed[] = {{B_LOGITS, B_DLOGITS}};
     const saker_cross_entropy_backward_args *a = args;
     skr_cross_entropy_job *job = out;
-    options o = {a->label_smoothing,  a->z_loss,   a->softcap,      a->reduction,
-                 a->has_ignore_index, a->reserved, a->ignore_index, a->vocab_start,
-                 a->vocab};
+    options o = {a->label_smoothing, a->z_loss,       a->softcap,     a->reduction, a->has_ignore_index,
+                 a->reserved,        a->ignore_index, a->vocab_start, a->vocab};
     skr_row_builder b;
     memset(job, 0, sizeof *job);
     SKR_TRY(check_common(call, &o, &v[B_LOGITS], &v[B_TARGET], &v[B_WEIGHT], &b, job));
@@ -244,8 +245,8 @@ static saker_status check_merge(skr_call *call, const skr_view *v, const void *a
         return skr_fail(call, SAKER_NULL_POINTER, "loss and lse are both NULL, expected at least one of them");
     const skr_view *p = &v[M_PARTIALS];
     if (p->ndim < 2 || p->shape[p->ndim - 1] != SKR_CE_PARTIAL)
-        return skr_fail(call, SAKER_INVALID_ARG, "partials has shape %s, expected [S, ..., %d]", skr_shape_text(p, text),
-                        SKR_CE_PARTIAL);
+        return skr_fail(call, SAKER_INVALID_ARG, "partials has shape %s, expected [S, ..., %d]",
+                        skr_shape_text(p, text), SKR_CE_PARTIAL);
     if (p->shape[0] < 1)
         return skr_fail(call, SAKER_INVALID_ARG, "partials has no shards, expected at least 1 in its first dimension");
     skr_view shard = *p;
@@ -266,6 +267,7 @@ static saker_status check_merge(skr_call *call, const skr_view *v, const void *a
     job->shard_stride = p->stride[0];
     job->ignore_index = o.has_ignore_index ? o.ignore_index : -100;
     job->smoothing = o.smoothing;
+    job->k = (float)((double)o.smoothing / (double)a->vocab);
     job->z_loss = o.z_loss;
     job->reduction = o.reduction;
     *empty = job->rows.m == 0 && !job->total;

@@ -65,13 +65,13 @@ typedef struct skr_cross_entropy_job {
     int64_t ignore_index;
     float smoothing, z_loss, softcap;
     int32_t reduction;
+    float k; /* smoothing / vocab */
     /* Plan. */
     skr_ce_room room;
     int64_t weight_at;         /* CPU: the class weights as f32; -1: none, or they are that */
     int64_t exp_at, exp_bytes; /* CPU: a row of exponentials and the maxima of its chunks, for each worker */
     int64_t rows_per_task;
     int32_t chunks; /* CUDA, backward: pieces of a row */
-    int32_t reserved;
 } skr_cross_entropy_job;
 
 /* The merge. Rows are those of target; partials has the shards in front. */
@@ -83,8 +83,8 @@ typedef struct skr_cross_entropy_merge_job {
     skr_param weight;
     float *total;
     int64_t ignore_index;
-    float smoothing, z_loss;
-    int32_t reduction, reserved;
+    float smoothing, z_loss, k;
+    int32_t reduction;
     skr_ce_room room;
     int64_t rows_per_task;
 } skr_cross_entropy_merge_job;
@@ -104,13 +104,13 @@ typedef struct skr_ce_scale {
     float hard; /* 1 - label_smoothing */
 } skr_ce_scale;
 
-SKR_INLINE skr_ce_scale skr_ce_scale_of(int reduction, float smoothing, int64_t vocab, int weighted, float target_weight,
+SKR_INLINE skr_ce_scale skr_ce_scale_of(int reduction, float smoothing, float k, int weighted, float target_weight,
                                         float rows, float class_weight)
 {
     skr_ce_scale s;
     s.entropy = reduction == SKR_REDUCE_MEAN ? 1.0f / target_weight : 1.0f;
     s.z = reduction == SKR_REDUCE_MEAN ? 1.0f / rows : 1.0f;
-    s.k = smoothing / (float)vocab;
+    s.k = k;
     s.smooth = weighted ? s.k * class_weight : smoothing;
     s.hard = 1.0f - smoothing;
     return s;

@@ -5,7 +5,7 @@
 typedef skr_cross_entropy_job job_t;
 
 /* y = e^(x - lse) * a; nothing else is needed without softcap and smoothing, but for the target's column. A difference
- * beyond 88 cannot come from a right lse; it must not wrap around all the same. */
+ * beyond 70 cannot come from a right lse; it must not wrap around all the same. */
 SKR_FN vf2 p_of(vf2 x, vf lse, vf most, vf a)
 {
     vf2 d = v2_minus(x, lse);
@@ -15,7 +15,7 @@ SKR_FN vf2 p_of(vf2 x, vf lse, vf most, vf a)
 
 SKR_FN void p_body(int xt, int yt, const void *x, float lse1, float a1, void *y, int64_t n)
 {
-    vf lse = v_set1(lse1), a = v_set1(a1), most = v_set1(88.0f);
+    vf lse = v_set1(lse1), a = v_set1(a1), most = v_set1(70.0f);
     vf2 t[K];
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {

@@ -101,17 +101,17 @@ static void prepare_part(const aims *a, const skr_job_head *head, const skr_ce_r
     *to = (skr_ce_part){(float)target_weight, (float)rows, (float)class_weight, 0.0f};
 }
 
-static skr_ce_scale scale_of(const skr_job_head *head, const skr_ce_room *room, int reduction, float smoothing,
-                             int64_t vocab, int weighted)
+static skr_ce_scale scale_of(const skr_job_head *head, const skr_ce_room *room, int reduction, float smoothing, float k,
+                             int weighted)
 {
     double sum[3] = {0, 0, 0};
     const skr_ce_part *p = (const skr_ce_part *)((const char *)head->workspace + room->part_at);
-    for (int k = 0; room->part_at >= 0 && k < SKR_CE_PARTS; k++) {
-        sum[0] += (double)p[k].target_weight;
-        sum[1] += (double)p[k].rows;
-        sum[2] += (double)p[k].class_weight;
+    for (int i = 0; room->part_at >= 0 && i < SKR_CE_PARTS; i++) {
+        sum[0] += (double)p[i].target_weight;
+        sum[1] += (double)p[i].rows;
+        sum[2] += (double)p[i].class_weight;
     }
-    return skr_ce_scale_of(reduction, smoothing, vocab, weighted, (float)sum[0], (float)sum[1], (float)sum[2]);
+    return skr_ce_scale_of(reduction, smoothing, k, weighted, (float)sum[0], (float)sum[1], (float)sum[2]);
 }
 
 /* SUM: one part of the losses. */

@@ -48,7 +48,7 @@ void SKR_KERNEL(cross_entropy_merge)(const void *given, int step, int64_t task, 
         finish(&job->head, &job->room, job->reduction, job->total);
     } else {
         skr_ce_scale scale =
-            scale_of(&job->head, &job->room, job->reduction, job->smoothing, job->vocab, job->weight.data != NULL);
+            scale_of(&job->head, &job->room, job->reduction, job->smoothing, job->k, job->weight.data != NULL);
         int64_t end = (task + 1) * job->rows_per_task;
         end = end < job->rows.m ? end : job->rows.m;
         for (int64_t at = task * job->rows_per_task; at < end; at++)

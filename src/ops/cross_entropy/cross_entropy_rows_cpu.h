@@ -185,7 +185,7 @@ static inline aims aims_of(const skr_cross_entropy_job *job)
 
 static inline skr_ce_scale job_scale(const skr_cross_entropy_job *job)
 {
-    return scale_of(&job->head, &job->room, job->reduction, job->smoothing, job->vocab, job->weight.data != NULL);
+    return scale_of(&job->head, &job->room, job->reduction, job->smoothing, job->k, job->weight.data != NULL);
 }
 
 /* With smoothing: the class weights of the job's columns as f32; NULL: all 1. */

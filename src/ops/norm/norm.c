@@ -22,42 +22,12 @@ static saker_status check_has_rows(skr_call *call, const skr_view *x)
     return SAKER_OK;
 }
 
-/* y_quant, y_scale and quant come together or not at all. */
-static saker_status check_quant(skr_call *call, const skr_norm_args *a)
-{
-    static const char *const names[] = {"none", "tensor", "row", "block"};
-    int32_t quant = a->quant;
-    if (!a->y->present && !a->y_quant->present)
-        return skr_fail(call, SAKER_NULL_POINTER, "y and y_quant are both NULL, expected at least one of them");
-    if (quant == SAKER_QUANT_NONE) {
-        if (a->y_quant->present)
-            return skr_fail(call, SAKER_INVALID_ARG,
-                            "y_quant is given but quant is none, expected tensor, row or block");
-        if (a->y_scale->present)
-            return skr_fail(call, SAKER_INVALID_ARG,
-                            "y_scale is given but quant is none, expected tensor, row or block");
-        return SAKER_OK;
-    }
-    if (!a->y_quant->present)
-        return skr_fail(call, SAKER_NULL_POINTER, "y_quant is NULL but quant is %s, expected a tensor for the result",
-                        names[quant]);
-    if (!a->y_scale->present)
-        return skr_fail(call, SAKER_NULL_POINTER, "y_scale is NULL but quant is %s, expected a tensor of scales",
-                        names[quant]);
-    if (quant == SAKER_QUANT_TENSOR && a->y_scale->count != 1) {
-        char text[192];
-        return skr_fail(call, SAKER_INVALID_ARG, "y_scale has shape %s, expected one element (quant is tensor)",
-                        skr_shape_text(a->y_scale, text));
-    }
-    return SAKER_OK;
-}
-
 saker_status skr_norm_check(skr_call *call, const skr_norm_args *a, skr_norm_job *job)
 {
     memset(job, 0, sizeof *job);
     SKR_TRY(check_has_rows(call, a->x));
     SKR_TRY(check_eps(call, a->eps, a->mean != NULL, &job->eps));
-    SKR_TRY(check_quant(call, a));
+    SKR_TRY(skr_check_quant(call, a->y, a->y_quant, a->y_scale, a->quant));
     job->n = a->x->shape[a->x->ndim - 1];
     job->weight_offset = a->weight_offset;
     job->round_before_weight = a->round_before_weight;
@@ -77,13 +47,7 @@ saker_status skr_norm_check(skr_call *call, const skr_norm_args *a, skr_norm_job
     if (a->mean)
         SKR_TRY(skr_rows_add_stat(call, &b, a->mean, &job->mean));
     SKR_TRY(skr_rows_add_stat(call, &b, a->rstd, &job->rstd));
-    if (a->quant == SAKER_QUANT_ROW)
-        SKR_TRY(skr_rows_add_stat(call, &b, a->y_scale, &job->scale));
-    else if (a->quant == SAKER_QUANT_BLOCK)
-        SKR_TRY(
-            skr_rows_add_block(call, &b, a->y_scale, (job->n + SKR_QUANT_GROUP - 1) / SKR_QUANT_GROUP, &job->scale));
-    else if (a->quant == SAKER_QUANT_TENSOR)
-        job->scale = (skr_rows){.data = a->y_scale->data, .type = SKR_F32};
+    SKR_TRY(skr_rows_add_scale(call, &b, a->y_scale, a->quant, job->n, &job->scale));
     SKR_TRY(skr_rows_merge(call, &b, &job->rows));
     return SAKER_OK;
 }
@@ -130,17 +94,6 @@ saker_status skr_norm_backward_check(skr_call *call, const skr_norm_backward_arg
 
 /* ---------------------------------------------------------------- plan */
 
-/* Room for the f32 copy of a parameter, unless the tensor can be used as it is. An absent weight becomes a row of 1 +
- * offset. */
-static void plan_param(const skr_param *p, float offset, int64_t heads, int64_t n, int64_t *at, int64_t *copy_at,
-                       int64_t *stride)
-{
-    bool as_is = p->data && p->type == SKR_F32 && offset == 0;
-    int64_t rows = p->data ? heads : 1;
-    *copy_at = as_is ? -1 : skr_take(at, skr_mul(rows, skr_mul(n, sizeof(float))));
-    *stride = as_is ? p->stride : rows > 1 ? n : 0;
-}
-
 static void plan_param_step(skr_norm_cpu *cpu, int64_t heads, int64_t n, skr_plan *plan)
 {
     if (cpu->weight_at < 0 && cpu->bias_at < 0)
@@ -158,10 +111,10 @@ saker_status skr_norm_plan_cpu(skr_call *call, skr_norm_job *job, const skr_targ
     plan->variant = job->y_quant.data                              ? "rows quantised"
                     : job->residual.data || job->residual_out.data ? "rows residual"
                                                                    : "rows";
-    plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
+    skr_plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
     cpu->bias_at = -1;
     if (job->bias.data)
-        plan_param(&job->bias, 0, job->heads, n, &at, &cpu->bias_at, &cpu->bias_stride);
+        skr_plan_param(&job->bias, 0, job->heads, n, &at, &cpu->bias_at, &cpu->bias_stride);
     /* For each worker: a row of s when it is stored nowhere else, and a row of y when only its quantised form is
      * wanted. */
     int rows = (job->residual.data && !job->residual_out.data) + (job->y_quant.data && !job->y.data);
@@ -184,7 +137,7 @@ saker_status skr_norm_backward_plan_cpu(skr_call *call, skr_norm_backward_job *j
     plan->traffic_bytes = skr_mul(m, bytes);
     plan->variant = sums ? "rows sums" : "rows";
     cpu->bias_at = -1;
-    plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
+    skr_plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
     if (sums) {
         job->rows_per_part = skr_rows_per_part(m);
     } else {

@@ -12,9 +12,6 @@
 
 #include "../../core/job.h"
 
-/* Values of quant; the same numbers as saker_quant. */
-enum { SKR_QUANT_NONE, SKR_QUANT_TENSOR, SKR_QUANT_ROW, SKR_QUANT_BLOCK };
-
 /* What the CPU plan adds to a job. The row kernels see parameters as f32 rows only: the tensor itself where it is that
  * already, else a copy that the first step makes in the workspace. Offsets are bytes into the workspace. */
 enum { SKR_STEP_PARAMS, SKR_STEP_ROWS, SKR_STEP_SUM };

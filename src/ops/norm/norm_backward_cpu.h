@@ -217,13 +217,15 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
         grad_tail(t, round, want, given, i, n);
 }
 
-/* One block, with the sums of the next row's formed in between: memory is read while gradients are computed. */
-SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
+/* GROUP pairs at once, with the sums of the next row's formed in between: memory is read while gradients are computed.
+ * With CENTRE more than one would not fit into the registers. */
+enum { GROUP = CENTRE ? 1 : K };
+SKR_FN void both_group(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
 {
-    vf2 w[K], dw[K], db[K], dy[K], e[K], d[K], g[K];
+    vf2 w[GROUP], dw[GROUP], db[GROUP], dy[GROUP], e[GROUP], d[GROUP], g[GROUP];
 #define EACH_PAIR(statement)                                                                                           \
     SKR_UNROLL                                                                                                         \
-    for (int k = 0; k < K; k++) {                                                                                      \
+    for (int k = 0; k < GROUP; k++) {                                                                                  \
         const int64_t i = at + 2 * k * SKR_LANES;                                                                      \
         (void)i;                                                                                                       \
         statement;                                                                                                     \
@@ -245,6 +247,13 @@ SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdo
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
     EACH_PAIR(v_store2(t, a->dx, i, g[k]))
 #undef EACH_PAIR
+}
+
+SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
+{
+    SKR_UNROLL
+    for (int k = 0; k < K; k += GROUP)
+        both_group(t, want, a, r, next_mean, sum + k, at + 2 * k * SKR_LANES);
 }
 
 SKR_FN dots both_body(int t, int want, const grad *given, int64_t n)
@@ -568,43 +577,6 @@ static void params(const job_t *job, int64_t task)
     copy_param(&job->head, &job->weight, job->weight_offset, cpu->weight_at, cpu->weight_stride, h, begin, end);
 }
 
-/* Parts are added in two chains, even and odd numbers; then what the tensor held. */
-SKR_FN void sum_body(int t, int accumulate, const float *parts, int64_t n_parts, int64_t stride, void *out, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += SKR_LANES) {
-        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf even = v_set1(0.0f), odd = v_set1(0.0f);
-        int64_t p = 0;
-        for (; p + 2 <= n_parts; p += 2) {
-            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m)
-                                             : v_load(SKR_F32, parts + p * stride, i));
-            odd = v_add(odd, m < SKR_LANES ? v_load_n(SKR_F32, parts + (p + 1) * stride, i, m)
-                                           : v_load(SKR_F32, parts + (p + 1) * stride, i));
-        }
-        if (p < n_parts)
-            even = v_add(even, v_load_n(SKR_F32, parts + p * stride, i, m));
-        vf sum = v_add(even, odd);
-        if (accumulate)
-            sum = v_add(v_load_n(t, out, i, m), sum);
-        v_store_n(t, out, i, sum, m);
-    }
-}
-
-static void sum_parts(const job_t *job, const skr_param *out, int64_t at, int64_t h, int64_t begin, int64_t end)
-{
-    if (!out->data)
-        return;
-    int64_t stride = job->heads * job->n, n = end - begin;
-    const float *parts = (const float *)((const char *)job->head.workspace + at) + h * job->n + begin;
-    char *to = (char *)out->data + (h * out->stride + begin) * skr_type_bytes(out->type);
-    if (out->type == SKR_F32)
-        sum_body(SKR_F32, job->accumulate, parts, job->n_parts, stride, to, n);
-    else if (out->type == SKR_F16)
-        sum_body(SKR_F16, job->accumulate, parts, job->n_parts, stride, to, n);
-    else
-        sum_body(SKR_BF16, job->accumulate, parts, job->n_parts, stride, to, n);
-}
-
 static void norm_backward(const void *job, int step, int64_t task)
 {
     const job_t *j = job;
@@ -616,8 +588,8 @@ static void norm_backward(const void *job, int step, int64_t task)
         int64_t pieces = (j->n + SKR_SUM_PIECE - 1) / SKR_SUM_PIECE, h = task / pieces;
         int64_t begin = task % pieces * SKR_SUM_PIECE, end = begin + SKR_SUM_PIECE;
         end = end < j->n ? end : j->n;
-        sum_parts(j, &j->dweight, j->cpu.dweight_at, h, begin, end);
-        sum_parts(j, &j->dbias, j->cpu.dbias_at, h, begin, end);
+        sum_parts(&j->head, &j->dweight, j->accumulate, j->cpu.dweight_at, j->n_parts, j->heads, j->n, h, begin, end);
+        sum_parts(&j->head, &j->dbias, j->accumulate, j->cpu.dbias_at, j->n_parts, j->heads, j->n, h, begin, end);
     }
 }
 

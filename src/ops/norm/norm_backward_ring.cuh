@@ -3,11 +3,10 @@
  *
  * The lean case of norm_backward_rows.cuh with a weight of x's type (or none) and no offset. A row belongs to a block
  * or a cluster, which is one part. Chunks of a vector a thread go to the blocks in turn, at most P to each; a slot (of
- * S) of the ring holds one chunk of x and of dy. In each block one warp more than compute only starts copies, another adds up
- * sums. AHEAD:
- * the sums of row k + 1 are taken before row k is written, so that the exchange of row k's sums costs nothing; both
- * rows stay in their slots meanwhile. Weights stay packed in registers (W_SHARED: in shared memory) beside the sums of
- * the columns' dweight and, of layer_norm, dbias. */
+ * S) of the ring holds one chunk of x and of dy. In each block one warp more than compute only starts copies, another
+ * adds up sums. AHEAD: the sums of row k + 1 are taken before row k is written, so that the exchange of row k's sums
+ * costs nothing; both rows stay in their slots meanwhile. Weights stay packed in registers (W_SHARED: in shared memory)
+ * beside the sums of the columns' dweight and, of layer_norm, dbias. */
 #ifndef SKR_NORM_BACKWARD_RING_CUH
 #define SKR_NORM_BACKWARD_RING_CUH
 

@@ -68,7 +68,7 @@ SKR_DEVICE norm_stats row_stats(Owner &owner, int64_t n, float eps, int valid, c
                     square[c & 1] = __fmaf_rn(d, d, square[c & 1]);
                 }
         }
-        skr_moments m = owner.join(pivot, low[0] + low[1], square[0] + square[1], piece);
+        skr_moments m = owner.moments(pivot, low[0] + low[1], square[0] + square[1], piece);
         float rstd = rstd_of_variance(m.variance, eps);
         return {m.mean, m.low, -m.low * rstd, rstd};
     } else {

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "../../../tests/suite_convert.h"
+#include "../../../tests/suite_quant.h"
 #include "norm_test.h"
 
 #define U      0x1p-24
@@ -144,9 +145,7 @@ static void put(column c, int64_t i, double want, double bound)
 
 /* ---------------------------------------------------------------- forward */
 
-typedef struct interval {
-    double lo, hi;
-} interval;
+typedef suite_interval interval;
 
 static interval around(double v, double error)
 {
@@ -165,58 +164,21 @@ static interval scaled(interval a, double factor)
 }
 
 /* What the quantiser may be given for one row, and what it may give. */
-static void quantise(column q, column scale, int quant, int64_t row, int64_t n, const interval *y, const double *exact)
+static void quantise(column q, column scale, int quant, int64_t row, int64_t n, interval *y, const double *exact)
 {
-    saker_type type = q.t->type;
-    double largest = quant_max(type), type_max = 0x1.fffffep127;
     int64_t group = quant == SAKER_QUANT_BLOCK ? 128 : n, groups = (n + group - 1) / group;
+    for (int64_t j = 0; j < n; j++)
+        if (isnan(exact[j]))
+            y[j].lo = NAN;
     for (int64_t g = 0; g < groups; g++) {
         int64_t end = (g + 1) * group < n ? (g + 1) * group : n;
-        interval s;
-        if (quant == SAKER_QUANT_TENSOR) {
-            s = around(scale.v[0], 0);
-        } else {
-            interval amax = {0, 0};
-            for (int64_t j = g * group; j < end; j++) {
-                if (isnan(exact[j]))
-                    continue;
-                double a = fmin(fabs(y[j].lo), fabs(y[j].hi)), b = fmax(fabs(y[j].lo), fabs(y[j].hi));
-                if (y[j].lo < 0 && y[j].hi > 0)
-                    a = 0;
-                if (isfinite(a)) { /* a value that may be finite or not may count or not */
-                    amax.lo = isfinite(b) ? fmax(amax.lo, a) : amax.lo;
-                    amax.hi = fmax(amax.hi, isfinite(b) ? b : type_max);
-                }
-            }
-            /* Where all may be zero, the scale may be 1 or tiny, and the codes anything: y is looked at in other cases.
-             */
-            bool open = amax.lo == 0 && amax.hi > 0;
-            /* amax / largest, or amax times the rounded 1 / largest: two roundings. */
-            s = amax.hi == 0 ? around(1, 0)
-                             : (interval){amax.lo / largest * (1 - 2 * U), amax.hi / largest * (1 + 2 * U)};
-            int64_t i = row * groups + g;
-            put(scale, i, (s.lo + s.hi) / 2, (s.hi - s.lo) / 2 + (amax.hi == 0 ? 0 : half_ulp(SAKER_F32, s.hi)));
-            if (open) {
-                put(scale, i, 0.5, 0.5);
-                for (int64_t j = g * group; j < end; j++)
-                    put(q, row * n + j, isnan(exact[j]) && type != SAKER_I8 ? NAN : 0, largest);
-                continue;
-            }
+        interval s = {scale.v[0], scale.v[0]};
+        if (quant != SAKER_QUANT_TENSOR) {
+            s = suite_scale(q.t->type, y + g * group, end - g * group);
+            put(scale, row * groups + g, (s.lo + s.hi) / 2, suite_scale_bound(s));
         }
-        for (int64_t j = g * group; j < end; j++) {
-            int64_t i = row * n + j;
-            if (isnan(exact[j])) {
-                put(q, i, type == SAKER_I8 ? 0 : NAN, 0);
-                continue;
-            }
-            /* y / scale, or y times the rounded 1 / scale: two roundings. */
-            double e[4] = {y[j].lo / s.lo, y[j].lo / s.hi, y[j].hi / s.lo, y[j].hi / s.hi};
-            interval t = {fmin(fmin(e[0], e[1]), fmin(e[2], e[3])), fmax(fmax(e[0], e[1]), fmax(e[2], e[3]))};
-            t.lo -= fabs(t.lo) * 2 * U;
-            t.hi += fabs(t.hi) * 2 * U;
-            interval r = rounded(type, t);
-            put(q, i, (r.lo + r.hi) / 2, (r.hi - r.lo) / 2);
-        }
+        for (int64_t j = g * group; j < end; j++)
+            suite_code(q.t->type, y[j], s, &q.v[row * n + j], &q.bound[row * n + j]);
     }
 }
 

@@ -22,8 +22,8 @@ static const uint32_t index_types[] = {SAKER_I32, SAKER_I64, 0};
 #define OPTIONS(op)                                                                                                    \
     SKR_OPTION_I64(op, rotary_dim, 0, "R, even; 0: twice the columns of cos, or D"),                                   \
         SKR_OPTION_I64(op, original_length, 0, "YaRN, Llama-3: the length that the model was trained with"),           \
-        SKR_OPTION_F32(op, base, 10000, "frequencies are base^(-2i/R)"),                                               \
-        SKR_OPTION_F32(op, factor, 1, "how far scaling stretches"),                                                    \
+        SKR_OPTION_F64(op, base, 10000, "frequencies are base^(-2i/R)"),                                               \
+        SKR_OPTION_F64(op, factor, 1, "how far scaling stretches"),                                                    \
         SKR_OPTION_F32(op, attention_factor, 0, "on cos and sin; 0: 1, with YaRN 0.1 ln(factor) + 1"),                 \
         SKR_OPTION_F32(op, beta_fast, 32, "YaRN: turns in original_length, where the blend begins"),                   \
         SKR_OPTION_F32(op, beta_slow, 1, "YaRN: turns in original_length, where the blend ends"),                      \
@@ -271,7 +271,8 @@ static saker_status check_rotary(skr_call *call, const skr_view *table, const sk
 /* The options that both argument structs have, from base to weight_offset and from layout to norm. */
 typedef struct options {
     int64_t rotary_dim, original_length;
-    float base, factor, attention_factor, beta_fast, beta_slow, low_freq_factor, high_freq_factor, eps, weight_offset;
+    double base, factor;
+    float attention_factor, beta_fast, beta_slow, low_freq_factor, high_freq_factor, eps, weight_offset;
     int32_t layout, interleaved, scaling, no_truncate, norm;
 } options;
 
@@ -282,12 +283,11 @@ typedef struct options {
             (a)->interleaved, (a)->scaling, (a)->no_truncate, (a)->norm                                                \
     }
 
-static saker_status check_positive(skr_call *call, const char *name, float value, float preset, double *out)
+static saker_status check_positive(skr_call *call, const char *name, double value, double preset, double *out)
 {
     if (value < 0)
-        return skr_fail(call, SAKER_INVALID_ARG, "%s is %g, expected 0 (the default, %g) or more", name, (double)value,
-                        (double)preset);
-    *out = value == 0 ? (double)preset : (double)value;
+        return skr_fail(call, SAKER_INVALID_ARG, "%s is %g, expected 0 (the default, %g) or more", name, value, preset);
+    *out = value == 0 ? preset : value;
     return SAKER_OK;
 }
 
@@ -369,6 +369,7 @@ static saker_status check_common(skr_call *call, const skr_view *q, const skr_vi
     job->batch = places[o->layout].batch < 0 ? 1 : q->shape[places[o->layout].batch];
     job->length = q->shape[places[o->layout].token];
     job->d = q->shape[q->ndim - 1];
+    job->inverse_d = job->d ? (float)(1.0 / (double)job->d) : 0;
     job->heads[0] = q->shape[places[o->layout].head];
     job->heads[1] = k->present ? k->shape[places[o->layout].head] : 0;
     job->in[0] = rows_of(q, o->layout);

@@ -74,7 +74,7 @@ typedef struct skr_rope_job {
     const void *positions;
     int64_t position_batch, position_token;
     skr_rope_angles angles;
-    float eps, weight_offset;
+    float eps, weight_offset, inverse_d;
     int32_t in_type, out_type, x_type, table_type, position_type;
     int32_t interleaved, norm, backward, accumulate;
     union {

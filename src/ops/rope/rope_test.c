@@ -122,7 +122,7 @@ static int64_t head_index(const view *v, int t, int64_t b, int64_t s, int64_t h)
 
 /* ---------------------------------------------------------------- angles */
 
-static long double option(float given, float preset)
+static long double option(double given, double preset)
 {
     return given == 0 ? (long double)preset : (long double)given;
 }

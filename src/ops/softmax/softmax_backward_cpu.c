@@ -38,9 +38,10 @@ SKR_FN float total(const vf2 *a)
     return v_sum(v_add(sum.lo, sum.hi));
 }
 
+/* No fused step: it would change the sign of a NaN, or not, as the compiler orders its operands. */
 SKR_FN vf grad(int log, vf dy, vf y, vf sum, vf scale)
 {
-    return log ? v_mul(scale, v_fnma(v_exp(y), sum, dy)) : v_mul(v_mul(scale, y), v_sub(dy, sum));
+    return log ? v_mul(scale, v_sub(dy, v_mul(v_exp(y), sum))) : v_mul(v_mul(scale, y), v_sub(dy, sum));
 }
 
 SKR_TAIL void grad_tail(int type, int log, const void *dy, const void *y, void *dx, float sum, float scale, int64_t i,

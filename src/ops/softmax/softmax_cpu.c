@@ -17,43 +17,44 @@ SKR_FN vf2 v2_sub1(vf2 a, vf b)
     return (vf2){v_sub(a.lo, b), v_sub(a.hi, b)};
 }
 
-SKR_FN vf2 v2_max(vf2 a, vf2 b)
+SKR_FN vf v_most(int negative, vf a, vf b)
 {
-    return (vf2){v_max(a.lo, b.lo), v_max(a.hi, b.hi)};
+    return negative ? v_min(a, b) : v_max(a, b);
 }
 
-SKR_FN vf2 v2_exp_below(vf2 a)
+SKR_FN vf2 v2_most(int negative, vf2 a, vf2 b)
 {
-    return (vf2){v_exp_below(a.lo), v_exp_below(a.hi)};
+    return (vf2){v_most(negative, a.lo, b.lo), v_most(negative, a.hi, b.hi)};
+}
+
+/* scale * x - m, rounded once. */
+SKR_FN vf2 v2_less(vf2 x, vf scale, vf minus_m)
+{
+    return (vf2){v_fma(x.lo, scale, minus_m), v_fma(x.hi, scale, minus_m)};
 }
 
 /* ---------------------------------------------------------------- sweeps over one row */
 
-/* The largest scale * x. Lanes past the end count as -infinity. */
-SKR_FN float max_body(int type, const void *x, float scale1, int64_t n)
+/* The largest scale * x: scale times the largest x, or the smallest where scale is negative. */
+SKR_FN float max_body(int type, int negative, const void *x, float scale, int64_t n)
 {
-    vf scale = v_set1(scale1);
-    vf2 m[4] = {v2_set1(-__builtin_inff()), v2_set1(-__builtin_inff()), v2_set1(-__builtin_inff()),
-                v2_set1(-__builtin_inff())};
+    const vf2 least = v2_set1(negative ? __builtin_inff() : -__builtin_inff());
+    vf2 m[4] = {least, least, least, least};
     int64_t i = 0;
     for (; i + 8 * SKR_LANES <= n; i += 8 * SKR_LANES)
         SKR_UNROLL
     for (int k = 0; k < 4; k++)
-        m[k] = v2_max(m[k], v2_scale(v_load2(type, x, i + 2 * k * SKR_LANES), scale));
-    vf2 top = v2_max(v2_max(m[0], m[1]), v2_max(m[2], m[3]));
-    float most = v_hmax(v_max(top.lo, top.hi));
-    for (; i < n; i += SKR_LANES) {
-        /* The last vector is filled up with its own first element. */
+        m[k] = v2_most(negative, m[k], v_load2(type, x, i + 2 * k * SKR_LANES));
+    vf2 top = v2_most(negative, v2_most(negative, m[0], m[1]), v2_most(negative, m[2], m[3]));
+    vf best = v_mul(v_most(negative, top.lo, top.hi), v_set1(scale));
+    float most = i ? v_hmax(best) : -__builtin_inff();
+    for (; i < n; i += SKR_LANES) { /* the last vector is filled up with its own first element */
         int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf a = v_mul(v_load_n(type, x, i, left), scale);
-        if (left < SKR_LANES) {
-            float lane[SKR_LANES];
-            v_store(SKR_F32, lane, 0, a);
-            for (int k = left; k < SKR_LANES; k++)
-                lane[k] = lane[0];
-            a = v_load(SKR_F32, lane, 0);
-        }
-        float here = v_hmax(a);
+        float lane[SKR_LANES];
+        v_store(SKR_F32, lane, 0, v_mul(v_load_n(type, x, i, left), v_set1(scale)));
+        for (int k = left; k < SKR_LANES; k++)
+            lane[k] = lane[0];
+        float here = v_hmax(v_load(SKR_F32, lane, 0));
         most = here > most || here != here ? here : most;
     }
     return most;
@@ -65,7 +66,7 @@ SKR_TAIL float exp_tail(int type, int keep, const void *x, float scale, float m,
     for (; i < n; i += SKR_LANES) {
         int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
         float lane[SKR_LANES];
-        vf a = v_exp_below(v_sub(v_mul(v_load_n(type, x, i, left), v_set1(scale)), v_set1(m)));
+        vf a = v_exp_raised(v_fma(v_load_n(type, x, i, left), v_set1(scale), v_set1(-m)));
         v_store(SKR_F32, lane, 0, a);
         for (int k = 0; k < left; k++)
             sum += lane[k];
@@ -75,11 +76,11 @@ SKR_TAIL float exp_tail(int type, int keep, const void *x, float scale, float m,
     return sum;
 }
 
-/* e = exp(scale * x - m) of one chunk, stored if keep, and its sum. */
+/* e = 2^24 * exp(scale * x - m) of one chunk, stored if keep, and its sum. */
 SKR_FN float exp_body(int type, int keep, const void *x, float scale1, float m1, float *e, const char *ahead, int64_t n)
 {
     const int bytes = type == SKR_F32 ? 4 : 2;
-    vf scale = v_set1(scale1), m = v_set1(m1);
+    vf scale = v_set1(scale1), m = v_set1(-m1);
     vf2 sum[PAIRS];
     SKR_UNROLL
     for (int k = 0; k < PAIRS; k++)
@@ -90,10 +91,10 @@ SKR_FN float exp_body(int type, int keep, const void *x, float scale1, float m1,
         vf2 a[PAIRS];
         SKR_UNROLL
         for (int k = 0; k < PAIRS; k++)
-            a[k] = v2_sub1(v2_scale(v_load2(type, x, i + 2 * k * SKR_LANES), scale), m);
+            a[k] = v2_less(v_load2(type, x, i + 2 * k * SKR_LANES), scale, m);
         SKR_UNROLL
         for (int k = 0; k < PAIRS; k++)
-            a[k] = v2_exp_below(a[k]);
+            a[k] = (vf2){v_exp_raised(a[k].lo), v_exp_raised(a[k].hi)};
         SKR_UNROLL
         for (int k = 0; k < PAIRS; k++) {
             sum[k] = v2_add(sum[k], a[k]);
@@ -129,13 +130,13 @@ SKR_FN void product_body(int yt, const float *e, void *y, float factor1, int64_t
 /* y = (scale * x - m) - ln. */
 SKR_FN void log_body(int type, int yt, const void *x, void *y, float scale1, float m1, float ln1, int64_t n)
 {
-    vf scale = v_set1(scale1), m = v_set1(m1), ln = v_set1(ln1);
+    vf scale = v_set1(scale1), m = v_set1(-m1), ln = v_set1(ln1);
     int64_t i = 0;
     for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        v_store2(yt, y, i, v2_sub1(v2_sub1(v2_scale(v_load2(type, x, i), scale), m), ln));
+        v_store2(yt, y, i, v2_sub1(v2_less(v_load2(type, x, i), scale, m), ln));
     for (; i < n; i += SKR_LANES) {
         int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        v_store_n(yt, y, i, v_sub(v_sub(v_mul(v_load_n(type, x, i, left), scale), m), ln), left);
+        v_store_n(yt, y, i, v_sub(v_fma(v_load_n(type, x, i, left), scale, m), ln), left);
     }
 }
 
@@ -147,7 +148,7 @@ typedef void (*log_fn)(const void *x, void *y, float scale, float m, float ln, i
 #define SWEEPS(t)                                                                                                      \
     static float max_##t(const void *x, float scale, int64_t n)                                                        \
     {                                                                                                                  \
-        return max_body(SKR_##t, x, scale, n);                                                                         \
+        return scale < 0 ? max_body(SKR_##t, 1, x, scale, n) : max_body(SKR_##t, 0, x, scale, n);                      \
     }                                                                                                                  \
     static float exp_##t(const void *x, float scale, float m, float *e, const char *ahead, int64_t n)                  \
     {                                                                                                                  \
@@ -186,10 +187,26 @@ static float log_of(float x)
     return lane[0];
 }
 
-/* What exponents are taken against: nothing but -infinity in a row gives exponentials of 0, and a sum of 0. */
+/* The end of a row: exponents are taken against `against`, y is e * factor, or (s - against) - ln. Nothing but -infinity
+ * in a row gives 0, and -infinity as logarithm. */
+typedef struct norm {
+    float against, factor, ln;
+} norm;
+
 static float against(float m)
 {
     return m == -__builtin_inff() ? 0.0f : m;
+}
+
+static norm norm_of(const job_t *job, float m, double sum)
+{
+    bool none = m == -__builtin_inff();
+    norm r = {.against = against(m)};
+    if (job->log)
+        r.ln = none ? 0.0f : log_of((float)(sum * 0x1p-24));
+    else
+        r.factor = none ? 0.0f : (float)(1.0 / sum);
+    return r;
 }
 
 /* ---------------------------------------------------------------- rows */
@@ -245,19 +262,20 @@ static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
             float here = maxima[type](s + i * sb, scale, chunk_len(n, i));
             m = here > m || here != here ? here : m;
         }
-        m = against(m);
         float *e = scratch ? scratch : (float *)y;
         double sum = 0;
         for (int64_t i = 0; i < n; i += CHUNK) {
             const char *ahead = a.rows ? ahead_at(&a, &job->rows, &job->x, row, end, i * xb) : next + i * xb;
-            sum += (double)(job->log ? sums : exps)[type](s + i * sb, scale, m, e + i, ahead, chunk_len(n, i));
+            sum += (double)(job->log ? sums : exps)[type](s + i * sb, scale, against(m), e + i, ahead,
+                                                                chunk_len(n, i));
         }
+        norm r = norm_of(job, m, sum);
         for (int64_t i = 0; i < n; i += CHUNK) {
             int64_t len = chunk_len(n, i);
             if (job->log)
-                logs[type][yt](s + i * sb, y + i * yb, scale, m, sum == 0 ? 0.0f : log_of((float)sum), len);
+                logs[type][yt](s + i * sb, y + i * yb, scale, r.against, r.ln, len);
             else
-                products[yt](e + i, y + i * yb, sum == 0 ? 0.0f : (float)(1.0 / sum), len);
+                products[yt](e + i, y + i * yb, r.factor, len);
         }
     }
 }
@@ -311,7 +329,7 @@ static void tile_exp(const job_t *job, int width, float *s, const float *m, floa
             part[r / SKR_LANES] = v_set1(0.0f);
         for (int64_t k = k0; k < k1; k++, s += job->cpu.tile)
             for (int r = 0; r < padded; r += SKR_LANES) {
-                vf e = v_exp_below(v_sub(v_load(SKR_F32, s, r), v_load(SKR_F32, m, r)));
+                vf e = v_exp_raised(v_sub(v_load(SKR_F32, s, r), v_load(SKR_F32, m, r)));
                 part[r / SKR_LANES] = v_add(part[r / SKR_LANES], e);
                 if (!job->log)
                     v_store(SKR_F32, s, r, e);
@@ -325,17 +343,15 @@ static void tile_exp(const job_t *job, int width, float *s, const float *m, floa
 
 static void tile_rows(const job_t *job, tile t, float *s)
 {
-    float m[SKR_SOFTMAX_TILE], sum[SKR_SOFTMAX_TILE];
+    float top[SKR_SOFTMAX_TILE], m[SKR_SOFTMAX_TILE], sum[SKR_SOFTMAX_TILE];
     int width = t.width, padded = (width + SKR_LANES - 1) / SKR_LANES * SKR_LANES;
-    tile_s(job, t, s, m);
+    tile_s(job, t, s, top);
     for (int r = 0; r < padded; r++)
-        m[r] = against(m[r]);
+        m[r] = against(top[r]);
     tile_exp(job, width, s, m, sum);
     for (int r = 0; r < padded; r++) {
-        if (job->log)
-            sum[r] = sum[r] == 0.0f ? 0.0f : log_of(sum[r]);
-        else
-            sum[r] = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
+        norm end = norm_of(job, top[r], (double)sum[r]);
+        sum[r] = job->log ? end.ln : end.factor;
     }
     tile_view y = tile_view_of(&job->rows, &job->y, t.row);
     for (int64_t k = 0; k < job->n; k++, s += job->cpu.tile) {

@@ -9,7 +9,6 @@
 
 #include <stdbool.h>
 
-#include "../../core/num.h"
 #include "../../cpu/rows.h"
 #include "../../cpu/simd/vmath.h"
 #include "softmax.h"
@@ -47,42 +46,25 @@ static inline tile_view tile_view_of(const skr_row_space *rows, const skr_rows *
     return (tile_view){t->data ? row_of(rows, t, row) : NULL, t->col_stride, t->stride[rows->n_dims - 1], t->type};
 }
 
-static inline float load_one(int type, const void *p)
-{
-    return type == SKR_F32   ? *(const float *)p
-           : type == SKR_F16 ? skr_f32_of_f16(*(const uint16_t *)p)
-                             : skr_f32_of_bf16(*(const uint16_t *)p);
-}
-
-static inline void store_one(int type, void *p, float f)
-{
-    if (type == SKR_F32)
-        *(float *)p = f;
-    else
-        *(uint16_t *)p = type == SKR_F16 ? skr_f16_of_f32(f) : skr_bf16_of_f32(f);
-}
-
 /* n elements of any type and distance to f32, and back. */
 static void get_run(int type, const char *p, int64_t step, float *to, int64_t n)
 {
-    int bytes = skr_type_bytes(type);
     if (step == 1)
         widen(type, p, 0.0f, to, n);
     else
         for (int64_t i = 0; i < n; i++)
-            to[i] = load_one(type, p + i * step * bytes);
+            to[i] = load_one(type, p, i * step);
 }
 
 static void put_run(int type, const float *from, char *p, int64_t step, int64_t n)
 {
-    int bytes = skr_type_bytes(type);
     if (step == 1 && type != SKR_F32)
         narrow(type, from, p, n);
     else if (step == 1)
         widen(SKR_F32, from, 0.0f, (float *)p, n);
     else
         for (int64_t i = 0; i < n; i++)
-            store_one(type, p + i * step * bytes, from[i]);
+            store_one(type, p, i * step, from[i]);
 }
 
 static inline char *tile_column(const tile_view *v, int64_t k)

@@ -38,7 +38,8 @@ static int index_of(const suite_case *c, const char *field)
 /* ---------------------------------------------------------------- rows of a shape along one of its dimensions */
 
 typedef struct walk {
-    const suite_tensor *t;
+    const suite_tensor *t, *mask; /* mask: NULL where there is none */
+    const double *x, *m;          /* values of forward's inputs */
     int dim;
     int64_t rows, n, inner;
     bool causal;
@@ -89,17 +90,16 @@ typedef struct row_sums {
 } row_sums;
 
 /* s of one element, and how far a kernel's may be off. */
-static double s_of(const walk *w, const suite_case *c, double *const *value, double scale, int64_t at, double *error)
+static double s_of(const walk *w, double scale, int64_t at, double *error)
 {
-    int x = index_of(c, "x"), m = index_of(c, "mask");
     *error = 0;
     if (!seen(w, at))
         return -INFINITY;
-    double product = scale * value[x][at], s = product;
-    if (m >= 0)
-        s += value[m][repeated(&c->tensor[m], w->t, at)];
-    if ((m >= 0 || scale != 1) && isfinite(s))
-        *error = U * ((scale != 1 ? fabs(product) : 0) + (m >= 0 ? fabs(s) : 0));
+    double product = scale * w->x[at], s = product;
+    if (w->mask)
+        s += w->m[repeated(w->mask, w->t, at)];
+    if ((w->mask || scale != 1) && isfinite(s))
+        *error = U * ((scale != 1 ? fabs(product) : 0) + (w->mask ? fabs(s) : 0));
     return s;
 }
 
@@ -118,12 +118,12 @@ static double exp_of(double d, double e, double *error)
     return p;
 }
 
-static row_sums sums_of(const walk *w, const suite_case *c, double *const *value, double scale, int64_t row)
+static row_sums sums_of(const walk *w, double scale, int64_t row)
 {
     row_sums r = {.m = -INFINITY};
     double e, es;
     for (int64_t k = 0; k < w->n; k++) {
-        double s = s_of(w, c, value, scale, element(w, row, k), &es);
+        double s = s_of(w, scale, element(w, row, k), &es);
         r.nan |= isnan(s) || s == INFINITY;
         if (s > r.m) {
             r.m = s;
@@ -134,7 +134,7 @@ static row_sums sums_of(const walk *w, const suite_case *c, double *const *value
         return r;
     double error = 0;
     for (int64_t k = 0; k < w->n; k++) {
-        double d = s_of(w, c, value, scale, element(w, row, k), &es) - r.m;
+        double d = s_of(w, scale, element(w, row, k), &es) - r.m;
         r.sum += exp_of(d, exponent_error(d, es, r.em), &e);
         error += e;
     }
@@ -146,16 +146,18 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
 {
     saker_softmax_args a;
     memcpy(&a, c->args, sizeof a);
-    int yi = index_of(c, "y");
+    int xi = index_of(c, "x"), mi = index_of(c, "mask"), yi = index_of(c, "y");
     saker_type type = c->tensor[yi].type;
     double *y = value[yi], *b = bound[yi], scale = a.scale == 0 ? 1 : (double)a.scale;
-    walk w = walk_of(&c->tensor[index_of(c, "x")], a.dim_from_last, a.causal);
-    /* y may be x: the inputs have arrays of their own */
+    walk w = walk_of(&c->tensor[xi], a.dim_from_last, a.causal);
+    w.x = value[xi];
+    w.mask = mi < 0 ? NULL : &c->tensor[mi];
+    w.m = mi < 0 ? NULL : value[mi];
     for (int64_t row = 0; row < w.rows; row++) {
-        row_sums r = sums_of(&w, c, value, scale, row);
+        row_sums r = sums_of(&w, scale, row);
         for (int64_t k = 0; k < w.n; k++) {
             int64_t at = element(&w, row, k);
-            double es, e, s = s_of(&w, c, value, scale, at, &es), d = s - r.m, off = exponent_error(d, es, r.em);
+            double es, e, s = s_of(&w, scale, at, &es), d = s - r.m, off = exponent_error(d, es, r.em);
             b[at] = 0;
             if (r.nan) {
                 y[at] = NAN;
@@ -273,32 +275,37 @@ static void backward_plain(const suite_case *c, double *const *value)
 
 /* ---------------------------------------------------------------- one row alone */
 
-/* Only rows along the last dimension, side by side in memory, are one run of elements; and alone, a row has another
- * causal mask. Rows across memory have sums in another order. */
+/* Here a "row" is the smallest run of elements that needs no other: the last dimensions down to the one that the
+ * softmax goes along, and down to the two of a causal mask. Taken out it is compact; 0 where other kernels are made for
+ * such a layout than for the case's own, because their sums have another order. */
 static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice)
 {
+    bool forward = index_of(c, "x") >= 0;
+    const suite_tensor *x = &c->tensor[index_of(c, forward ? "x" : "y")];
     saker_softmax_args a;
     saker_softmax_backward_args g;
     memcpy(&a, c->args, sizeof a);
     memcpy(&g, c->args, sizeof g);
-    bool forward = index_of(c, "x") >= 0;
-    const suite_tensor *x = &c->tensor[index_of(c, forward ? "x" : "y")];
-    if ((forward ? a.causal || a.dim_from_last : g.causal || g.dim_from_last) || strcmp(c->cpu_kernel, "rows"))
+    int dim = (int)(forward ? a.dim_from_last : g.dim_from_last), causal = forward ? a.causal : g.causal;
+    int dims = causal && dim == 0 ? 2 : dim + 1;
+    walk w = walk_of(x, dim, causal);
+    int64_t size = 1;
+    for (int d = x->ndim - dims; d < x->ndim; d++)
+        size *= x->shape[d];
+    if (!size || strcmp(c->cpu_kernel, w.inner == 1 || w.n == 1 ? "rows" : "columns"))
         return 0;
-    int64_t n = x->shape[x->ndim - 1], m = n ? suite_elements(x) / n : 0;
     if (!one)
-        return m;
+        return suite_elements(x) / size;
     *one = *c;
     for (int i = 0; i < c->n_tensors; i++) {
         suite_tensor *t = &one->tensor[i];
-        int64_t cols = t->shape[t->ndim - 1];
-        slice->first[i] = strcmp(t->field, "mask") ? row * n : repeated(t, x, row * n);
+        slice->first[i] = strcmp(t->field, "mask") ? row * size : repeated(t, x, row * size);
         memset(t->stride, 0, sizeof t->stride);
-        t->ndim = 2;
-        t->shape[0] = 1;
-        t->shape[1] = cols;
+        int drop = t->ndim > dims ? t->ndim - dims : 0;
+        t->ndim -= drop;
+        memmove(t->shape, t->shape + drop, (size_t)t->ndim * sizeof *t->shape);
     }
-    return m;
+    return suite_elements(x) / size;
 }
 
 const suite skr_suite_softmax = {

@@ -8,9 +8,9 @@
 
 #include "../../core/job.h"
 
-enum { SKR_SQUARES_PIECE = 65536, SKR_SQUARES_RUN = 2048 };                                    /* CPU, elements */
-enum { SKR_SQUARES_THREADS = 256, SKR_SQUARES_UNROLL = 4, SKR_SQUARES_PARTS = 2048 };          /* CUDA */
-enum { SKR_SQUARES_SUM = 0, SKR_SQUARES_FOLD = 1 };                                            /* CPU steps */
+enum { SKR_SQUARES_PIECE = 65536, SKR_SQUARES_RUN = 2048 };                           /* CPU, elements */
+enum { SKR_SQUARES_THREADS = 256, SKR_SQUARES_UNROLL = 4, SKR_SQUARES_PARTS = 2048 }; /* CUDA */
+enum { SKR_SQUARES_SUM = 0, SKR_SQUARES_FOLD = 1 };                                   /* CPU steps */
 
 typedef struct skr_sum_squares_job {
     skr_job_head head; /* workspace: double[parts] */

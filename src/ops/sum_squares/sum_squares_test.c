@@ -45,14 +45,22 @@ static void add(saker_type type, int64_t m, int64_t n, int64_t stride, suite_fil
     *c = (suite_case){.use = use, .n_tensors = 2, .reads = 1, .writes = 0};
     saker_sum_squares_args a = {.struct_size = sizeof a, .accumulate = accumulate};
     memcpy(c->args, &a, sizeof a);
-    c->tensor[0] = (suite_tensor){.field = "x", .type = type, .ndim = m < 0 ? 1 : 2, .shape = {m < 0 ? n : m, n},
-                                  .fill = fill, .free_shape = SUITE_ANY_SHAPE};
+    c->tensor[0] = (suite_tensor){.field = "x",
+                                  .type = type,
+                                  .ndim = m < 0 ? 1 : 2,
+                                  .shape = {m < 0 ? n : m, n},
+                                  .fill = fill,
+                                  .free_shape = SUITE_ANY_SHAPE};
     if (stride) {
         c->tensor[0].stride[0] = stride;
         c->tensor[0].stride[1] = 1;
     }
-    c->tensor[1] = (suite_tensor){.field = "out", .role = accumulate ? SUITE_INOUT : SUITE_OUT, .type = SAKER_F32,
-                                  .ndim = 1, .shape = {1}, .fill = SUITE_POSITIVE};
+    c->tensor[1] = (suite_tensor){.field = "out",
+                                  .role = accumulate ? SUITE_INOUT : SUITE_OUT,
+                                  .type = SAKER_F32,
+                                  .ndim = 1,
+                                  .shape = {1},
+                                  .fill = SUITE_POSITIVE};
     c->bytes = (double)suite_elements(&c->tensor[0]) * suite_type_bytes(type);
     c->flops = 2 * (double)suite_elements(&c->tensor[0]);
     saker_dtype d = {(uint8_t)type, (uint8_t)((int)type >> 8), 1};

@@ -1,0 +1,200 @@
+/* activation_cpu.h - what the CPU kernels of activation and activation_backward share: the functions, and rows of any
+ * type and layout as f32. SPDX-License-Identifier: Apache-2.0
+ *
+ * e = e^-|z| keeps every formula inside the range of f32: 1 / (1 + e) is s(z) or 1 - s(z), and e / (1 + e)^2 their
+ * product, without a difference that would cancel. gelu_tanh is x s(2u): (1 + tanh u) / 2 is s(2u). */
+#ifndef SKR_ACTIVATION_CPU_H
+#define SKR_ACTIVATION_CPU_H
+
+#include "../../cpu/rows.h"
+#include "../../cpu/simd/vmath.h"
+#include "activation.h"
+
+#define EACH_ACT(m) m(NONE) m(SIGMOID) m(TANH) m(SILU) m(GELU) m(GELU_TANH) m(RELU) m(RELU2) m(SWIGLU_OAI)
+
+/* sqrt(2 / pi) 2 and 0.044715 times that: 2u = x (TWO_U + TWO_U3 x^2). */
+#define TWO_U  1.5957691216057308f
+#define TWO_U3 0.07135481627260025f
+
+SKR_FN vf act_value(int act, vf x, float alpha)
+{
+    vf zero = v_set1(0.0f);
+    switch (act) {
+    case SKR_ACT_SIGMOID:
+        return v_sigmoid(x);
+    case SKR_ACT_TANH:
+        return v_tanh(x);
+    case SKR_ACT_SILU:
+        return v_mul(x, v_sigmoid(x));
+    case SKR_ACT_GELU:
+        return v_mul(x, v_normal_below(x));
+    case SKR_ACT_GELU_TANH: {
+        vf u = v_mul(x, v_fma(v_mul(x, x), v_set1(TWO_U3), v_set1(TWO_U)));
+        return v_mul(x, v_sigmoid(u));
+    }
+    case SKR_ACT_RELU:
+        return v_max(x, zero);
+    case SKR_ACT_RELU2:
+        x = v_max(x, zero);
+        return v_mul(x, x);
+    case SKR_ACT_SWIGLU_OAI:
+        return v_mul(x, v_sigmoid(v_mul(x, v_set1(alpha))));
+    default:
+        return x;
+    }
+}
+
+/* s(z), and s(z) (1 - s(z)). */
+SKR_FN vf sigmoid_both(vf z, vf *product)
+{
+    vf e = v_exp_below(v_sub(v_set1(0.0f), v_abs(z))), one = v_set1(1.0f), r = v_div(one, v_add(one, e)),
+       er = v_mul(e, r);
+    *product = v_mul(er, r);
+    return v_select(v_lt(z, v_set1(0.0f)), er, r);
+}
+
+/* The function and its derivative. */
+SKR_FN vf act_both(int act, vf x, float alpha, vf *slope)
+{
+    vf zero = v_set1(0.0f), one = v_set1(1.0f), s, p;
+    switch (act) {
+    case SKR_ACT_SIGMOID:
+        return sigmoid_both(x, slope);
+    case SKR_ACT_TANH:
+        sigmoid_both(v_add(x, x), &p);
+        *slope = v_mul(p, v_set1(4.0f));
+        return v_tanh(x);
+    case SKR_ACT_SILU:
+        s = sigmoid_both(x, &p);
+        *slope = v_fma(x, p, s);
+        return v_mul(x, s);
+    case SKR_ACT_GELU: {
+        vf below = v_normal_below(x);
+        vf density = v_mul(v_exp_below(v_mul(v_mul(x, x), v_set1(-0.5f))), v_set1(0.3989422804f));
+        *slope = v_fma(x, density, below);
+        return v_mul(x, below);
+    }
+    case SKR_ACT_GELU_TANH: {
+        vf c = v_min(v_max(x, v_set1(-32.0f)), v_set1(32.0f)), z = v_mul(c, c); /* beyond, e is 0, and z stays finite */
+        s = sigmoid_both(v_mul(c, v_fma(z, v_set1(TWO_U3), v_set1(TWO_U))), &p);
+        *slope = v_fma(v_mul(x, p), v_fma(z, v_set1(3 * TWO_U3), v_set1(TWO_U)), s);
+        return v_mul(x, s);
+    }
+    case SKR_ACT_RELU:
+        *slope = v_select(v_lt(zero, x), one, v_select(v_le(x, zero), zero, x));
+        return v_max(x, zero);
+    case SKR_ACT_RELU2:
+        x = v_max(x, zero);
+        *slope = v_add(x, x);
+        return v_mul(x, x);
+    case SKR_ACT_SWIGLU_OAI:
+        s = sigmoid_both(v_mul(x, v_set1(alpha)), &p);
+        *slope = v_fma(x, v_mul(p, v_set1(alpha)), s); /* p is 0 where x * alpha may overflow */
+        return v_mul(x, s);
+    default:
+        *slope = one;
+        return x;
+    }
+}
+
+/* ---------------------------------------------------------------- rows as f32 */
+
+enum { SPAN = 512 }; /* elements on their way through f32 */
+
+/* Gate and up of SPAN columns as f32: where they lie, or in the buffers behind. */
+typedef struct operands {
+    const float *gate, *up;
+    float buffer[2][SPAN], pair[2 * SPAN];
+} operands;
+
+static const char *element(const skr_act_head *a, const skr_rows *t, int64_t row, int64_t column)
+{
+    return row_of(&a->rows, t, row) + column * a->step * skr_type_bytes(t->type);
+}
+
+static const float *bias_of(const skr_job_head *head, const skr_act_head *a)
+{
+    return a->bias.data ? param_row(head, &a->bias, a->bias_at, 0, 0) : NULL;
+}
+
+static void add_bias(float *to, const float *from, const float *bias, int64_t step, int64_t n)
+{
+    if (step == 1)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i] + bias[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i] + bias[2 * i];
+}
+
+static const float *as_f32(int type, const void *x, float *buffer, int64_t n)
+{
+    if (type == SKR_F32)
+        return x;
+    widen(type, x, 0.0f, buffer, n);
+    return buffer;
+}
+
+static void get_operands(const skr_job_head *head, const skr_act_head *a, int64_t row, int64_t column, int64_t n,
+                         operands *o)
+{
+    const char *gate = element(a, &a->gate, row, column);
+    o->up = NULL;
+    if (a->step == 2) {
+        const float *pair = as_f32(a->gate.type, gate, o->pair, 2 * n);
+        for (int64_t i = 0; i < n; i++) {
+            o->buffer[0][i] = pair[2 * i];
+            o->buffer[1][i] = pair[2 * i + 1];
+        }
+        o->gate = o->buffer[0];
+        o->up = o->buffer[1];
+    } else {
+        o->gate = as_f32(a->gate.type, gate, o->buffer[0], n);
+        if (a->up.data)
+            o->up = as_f32(a->up.type, element(a, &a->up, row, column), o->buffer[1], n);
+    }
+    const float *bias = bias_of(head, a);
+    if (bias) {
+        bias += column * a->bias_step;
+        add_bias(o->buffer[0], o->gate, bias, a->bias_step, n);
+        o->gate = o->buffer[0];
+        if (o->up) {
+            add_bias(o->buffer[1], o->up, bias + a->bias_up, a->bias_step, n);
+            o->up = o->buffer[1];
+        }
+    }
+}
+
+/* Where a result of n elements is to be made so that put() has it in its place: there itself, or the buffer. */
+static float *room_for(int type, void *y, float *buffer)
+{
+    return y && type == SKR_F32 ? y : buffer;
+}
+
+static void put(int type, const float *from, void *y, int64_t n)
+{
+    if (y && type != SKR_F32)
+        narrow(type, from, y, n);
+}
+
+/* The bias as f32: a task of the first step. */
+static void copy_bias(const skr_job_head *head, const skr_act_head *a, int64_t task)
+{
+    int64_t columns = a->gated ? 2 * a->n : a->n, begin = task * SKR_ACT_PARAM_PIECE, end = begin + SKR_ACT_PARAM_PIECE;
+    copy_param(head, &a->bias, 0.0f, a->bias_at, 0, 0, begin, end < columns ? end : columns);
+}
+
+/* The rows and columns of a task. */
+typedef struct region {
+    int64_t begin, end, first, last;
+} region;
+
+static region region_of(const skr_act_head *a, int64_t task)
+{
+    region r = {.begin = task / a->pieces * a->rows_per_task, .first = task % a->pieces * a->piece};
+    r.end = r.begin + a->rows_per_task < a->rows.m ? r.begin + a->rows_per_task : a->rows.m;
+    r.last = r.first + a->piece < a->n ? r.first + a->piece : a->n;
+    return r;
+}
+
+#endif

@@ -1,0 +1,13 @@
+/* activation_test.h - between the cases of activation and their oracle.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef ACTIVATION_TEST_H
+#define ACTIVATION_TEST_H
+
+#include "../../../tests/suite.h"
+
+bool activation_case(int i, suite_case *out);
+bool activation_backward_case(int i, suite_case *out);
+/* The tensor of that name, or -1. */
+int activation_index(const suite_case *c, const char *field);
+
+#endif

@@ -1,0 +1,295 @@
+/* topk_cpu.c - the largest values of each row. Compiled once per instruction-set level.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * One pass over the row: blocks of vectors are compared with the smallest survivor so far, and only a block with
+ * something larger (or a NaN) is looked at element by element. Few survivors are kept sorted by insertion; many are
+ * collected until there are twice as many as wanted, then cut to the best k. Elements that come later lose against an
+ * equal survivor, so only what is strictly larger counts. */
+#include "../../cpu/rows.h"
+#include "../../cpu/simd/vmath.h"
+#include "topk.h"
+
+typedef skr_topk_job job_t;
+
+enum { BLOCK = 8 * SKR_LANES };
+
+/* ---------------------------------------------------------------- elements */
+
+static inline uint32_t bits_of(float f)
+{
+    uint32_t u;
+    __builtin_memcpy(&u, &f, 4);
+    return u;
+}
+
+static inline uint64_t element_of(float f, int64_t index)
+{
+    uint32_t u = bits_of(f), key;
+    if ((u & 0x7fffffff) > 0x7f800000)
+        key = UINT32_MAX;
+    else if (u == 0x80000000)
+        key = 0x80000000;
+    else
+        key = u >> 31 ? ~u : u | 0x80000000;
+    return (uint64_t)key << 32 | (uint32_t)~index;
+}
+
+static inline float value_of(uint64_t element)
+{
+    uint32_t key = (uint32_t)(element >> 32), u = key >> 31 ? key & 0x7fffffff : ~key;
+    float f;
+    __builtin_memcpy(&f, &u, 4);
+    return f;
+}
+
+/* ---------------------------------------------------------------- survivors */
+
+typedef struct survivors {
+    uint64_t *a, *spare; /* room elements each */
+    int64_t n, k, room;
+    uint64_t least; /* what a new one must beat; 0 while there are less than k */
+} survivors;
+
+static void insert(survivors *s, uint64_t e)
+{
+    if (s->n == s->k && e <= s->least)
+        return;
+    int64_t low = 0, high = s->n;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (s->a[middle] > e)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    int64_t last = s->n < s->k ? s->n : s->k - 1;
+    __builtin_memmove(s->a + low + 1, s->a + low, (size_t)(last - low) * sizeof e);
+    s->a[low] = e;
+    s->n = last + 1;
+    s->least = s->n == s->k ? s->a[s->k - 1] : 0;
+}
+
+static inline void swap(uint64_t *a, uint64_t *b)
+{
+    uint64_t t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Parts a[low .. high] into larger and smaller ones; returns the last of the larger ones. The pivot is the middle of
+ * three whose places come from a counter, so that no input is bad but by chance. */
+static int64_t part(uint64_t *a, int64_t low, int64_t high, uint32_t *seed)
+{
+    uint64_t p[3];
+    for (int i = 0; i < 3; i++) {
+        *seed = *seed * 1664525u + 1013904223u;
+        p[i] = a[low + (int64_t)((uint64_t)(*seed >> 8) * (uint64_t)(high - low) >> 24)]; /* never a[high] */
+    }
+    if (p[0] < p[1])
+        swap(&p[0], &p[1]);
+    if (p[1] < p[2])
+        swap(&p[1], &p[2]);
+    uint64_t pivot = p[0] < p[1] ? p[0] : p[1];
+    int64_t i = low - 1, j = high + 1;
+    for (;;) {
+        while (a[++i] > pivot)
+            ;
+        while (a[--j] < pivot)
+            ;
+        if (i >= j)
+            return j;
+        swap(&a[i], &a[j]);
+    }
+}
+
+/* Puts the k largest first. */
+static void cut(survivors *s)
+{
+    uint64_t *a = s->a;
+    int64_t low = 0, high = s->n - 1, k = s->k - 1;
+    uint32_t seed = (uint32_t)s->n;
+    while (low < high) {
+        int64_t j = part(a, low, high, &seed);
+        if (k <= j)
+            high = j;
+        else
+            low = j + 1;
+    }
+    s->n = s->k;
+    s->least = a[0];
+    for (int64_t i = 1; i < s->n; i++)
+        s->least = a[i] < s->least ? a[i] : s->least;
+}
+
+static void collect(survivors *s, uint64_t e)
+{
+    if (e <= s->least)
+        return;
+    s->a[s->n++] = e;
+    if (s->n == s->room)
+        cut(s);
+}
+
+/* Few elements, descending. */
+static void sort_few(uint64_t *a, int64_t low, int64_t high, uint32_t *seed)
+{
+    while (high - low > 12) { /* the larger part by the loop: the stack stays shallow */
+        int64_t j = part(a, low, high, seed);
+        if (j - low < high - j) {
+            sort_few(a, low, j, seed);
+            low = j + 1;
+        } else {
+            sort_few(a, j + 1, high, seed);
+            high = j;
+        }
+    }
+    for (int64_t i = low + 1; i <= high; i++) {
+        uint64_t e = a[i];
+        int64_t j = i;
+        for (; j > low && a[j - 1] < e; j--)
+            a[j] = a[j - 1];
+        a[j] = e;
+    }
+}
+
+/* Descending; many by bytes from the lowest up, where bytes that all share are passed over. The result is in s->a. */
+static void sort(survivors *s)
+{
+    if (s->n < 1024) {
+        uint32_t seed = 1;
+        sort_few(s->a, 0, s->n - 1, &seed);
+        return;
+    }
+    for (int byte = 0; byte < 8; byte++) {
+        int64_t count[256] = {0};
+        for (int64_t i = 0; i < s->n; i++)
+            count[s->a[i] >> 8 * byte & 255]++;
+        if (count[s->a[0] >> 8 * byte & 255] == s->n)
+            continue;
+        int64_t at = 0;
+        for (int d = 255; d >= 0; d--) {
+            int64_t here = count[d];
+            count[d] = at;
+            at += here;
+        }
+        for (int64_t i = 0; i < s->n; i++)
+            s->spare[count[s->a[i] >> 8 * byte & 255]++] = s->a[i];
+        uint64_t *t = s->a;
+        s->a = s->spare;
+        s->spare = t;
+    }
+}
+
+/* ---------------------------------------------------------------- one row */
+
+static void offer(survivors *s, const float *f, int64_t index, int n)
+{
+    if (s->k <= SKR_TOPK_INSERT)
+        for (int i = 0; i < n; i++)
+            insert(s, element_of(f[i], index + i));
+    else
+        for (int i = 0; i < n; i++)
+            collect(s, element_of(f[i], index + i));
+}
+
+SKR_FN int beats(vf f, const survivors *s)
+{
+    return vm_any(v_lt(v_set1(value_of(s->least)), f)) || vm_any(v_is_nan(f));
+}
+
+SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
+{
+    float f[SKR_LANES];
+    int64_t i = 0;
+    while (i + BLOCK <= n) {
+        vf2 a = v_load2(type, x, i), b = v_load2(type, x, i + 2 * SKR_LANES);
+        vf2 c = v_load2(type, x, i + 4 * SKR_LANES), d = v_load2(type, x, i + 6 * SKR_LANES);
+        vf most = v_max(v_max(v_max(a.lo, a.hi), v_max(b.lo, b.hi)), v_max(v_max(c.lo, c.hi), v_max(d.lo, d.hi)));
+        if (s->least == 0 || beats(most, s)) {
+            const vf all[] = {a.lo, a.hi, b.lo, b.hi, c.lo, c.hi, d.lo, d.hi};
+            for (int k = 0; k < 8; k++)
+                if (s->least == 0 || beats(all[k], s)) {
+                    v_store(SKR_F32, f, 0, all[k]);
+                    offer(s, f, i + k * SKR_LANES, SKR_LANES);
+                }
+            if (s->least >> 32 == UINT32_MAX)
+                return; /* k NaNs: nothing that comes later is larger */
+        }
+        i += BLOCK;
+    }
+    for (; i < n; i += SKR_LANES) {
+        int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        v_store(SKR_F32, f, 0, v_load_n(type, x, i, left));
+        offer(s, f, i, left);
+    }
+}
+
+static void scan_f32(const void *x, int64_t n, survivors *s)
+{
+    scan(SKR_F32, x, n, s);
+}
+
+static void scan_f16(const void *x, int64_t n, survivors *s)
+{
+    scan(SKR_F16, x, n, s);
+}
+
+static void scan_bf16(const void *x, int64_t n, survivors *s)
+{
+    scan(SKR_BF16, x, n, s);
+}
+
+/* f becomes its softmax; the first is the largest. */
+static void softmax(float *f, int64_t k)
+{
+    float top = f[0];
+    double sum = 0;
+    for (int64_t i = 0; i < k; i += SKR_LANES) {
+        int left = k - i < SKR_LANES ? (int)(k - i) : SKR_LANES;
+        v_store_n(SKR_F32, f, i, v_exp(v_sub(v_load_n(SKR_F32, f, i, left), v_set1(top))), left);
+    }
+    for (int64_t i = 0; i < k; i++)
+        sum += (double)f[i];
+    for (int64_t i = 0; i < k; i++)
+        f[i] = top == -__builtin_inff() ? 0.0f : (float)((double)f[i] / sum);
+}
+
+static void put_row(const job_t *job, int64_t row, const survivors *s, float *f)
+{
+    const char *x = row_of(&job->rows, &job->x, row);
+    if (job->indices.data) {
+        int32_t *to = (int32_t *)row_of(&job->rows, &job->indices, row);
+        for (int64_t i = 0; i < job->k; i++)
+            to[i * job->indices.col_stride] = (int32_t) ~(uint32_t)s->a[i];
+    }
+    if (!job->values.data)
+        return;
+    char *to = row_of(&job->rows, &job->values, row);
+    for (int64_t i = 0; i < job->k; i++) /* from x: a key does not know -0 */
+        f[i] = load_one(job->x.type, x, (int32_t) ~(uint32_t)s->a[i]);
+    if (job->softmax)
+        softmax(f, job->k);
+    for (int64_t i = 0; i < job->k; i++)
+        store_one(job->values.type, to, i * job->values.col_stride, f[i]);
+}
+
+void SKR_KERNEL(topk)(const void *job, int step, int64_t task, int worker);
+void SKR_KERNEL(topk)(const void *job, int step, int64_t task, int worker)
+{
+    (void)step;
+    const job_t *j = job;
+    char *scratch = (char *)j->head.workspace + worker * j->scratch_bytes;
+    int64_t end = (task + 1) * j->rows_per_task;
+    end = end < j->rows.m ? end : j->rows.m;
+    for (int64_t row = task * j->rows_per_task; row < end; row++) {
+        survivors s = {.a = (uint64_t *)scratch, .spare = (uint64_t *)scratch + j->room, .k = j->k, .room = j->room};
+        const char *x = row_of(&j->rows, &j->x, row);
+        (j->x.type == SKR_F32 ? scan_f32 : j->x.type == SKR_F16 ? scan_f16 : scan_bf16)(x, j->n, &s);
+        if (j->k > SKR_TOPK_INSERT) {
+            if (s.n > s.k)
+                cut(&s);
+            sort(&s);
+        }
+        put_row(j, row, &s, (float *)((uint64_t *)scratch + 2 * j->room));
+    }
+}
