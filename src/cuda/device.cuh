@@ -566,17 +566,6 @@ SKR_DEVICE float exp_flush(float x)
     return y;
 }
 
-/* The larger of two words' elements, T f16 or bf16: two at once, without widening them. NaN loses. */
-template <int T> SKR_DEVICE uint32_t max2(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    if (T == SKR_BF16)
-        asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    else
-        asm("max.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-
 /* The largest element of VPT vectors of 16 bytes; NaN loses. */
 template <int T, int VPT> SKR_DEVICE float packed_max(const uint4 *raw)
 {
