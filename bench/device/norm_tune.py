@@ -2,7 +2,7 @@
 # norm_tune.py - tries shapes of the norm kernels on a GPU: compiles each from the headers in src/, checks it, times it beside a copy.
 # SPDX-License-Identifier: Apache-2.0
 #
-#   python3 bench/device/norm_tune.py [plain] [residual] [e4m3] [backward] [layer_plain] [layer_residual] [layer_e4m3] [layer_backward]
+#   python3 bench/device/norm_tune.py [plain | residual | e4m3 | backward | layer_plain | layer_residual | layer_e4m3 | layer_backward ...]
 #
 # With TUNE_FOLDER=folder TUNE_COMPILE=1 it only compiles (no GPU needed); with TUNE_FOLDER alone it runs what was compiled there.
 #
