@@ -9,10 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TYPES = {"f32": 0, "f16": 1, "bf16": 2, "e4m3": 3, "e5m2": 4, "i8": 5}
-INCLUDES = (
-    '#include "cuda/sm90.cuh"\n#include "ops/norm/rms_norm_full.cuh"\n'
-    '#include "ops/norm/rms_norm_ring.cuh"\n'
-    '#include "ops/norm/rms_norm_backward_rows.cuh"\n#include "ops/norm/rms_norm_parts.cuh"\n'
+INCLUDES = '#include "cuda/sm90.cuh"\n' + "".join(
+    f'#include "ops/norm/norm_{name}.cuh"\n' for name in "full lean ring backward_ring backward_rows parts".split()
 )
 
 # ---------------------------------------------------------------- compiling: needs no GPU
@@ -50,7 +48,7 @@ def compile_all(sources, folder, flags=(), jobs=None):
     return info, errors
 
 
-# ---------------------------------------------------------------- the driver's launch structures and the jobs of rms_norm
+# ---------------------------------------------------------------- the driver's launch structures and the jobs of the norms
 
 
 class Attribute(C.Structure):
@@ -98,20 +96,20 @@ OPTIONS = [("eps", C.c_float), ("offset", C.c_float), ("round_before_weight", C.
 class Forward(C.Structure):
     _fields_ = (
         HEAD
-        + [(k, Rows) for k in "x residual y residual_out y_quant rstd scale".split()]
+        + [(k, Rows) for k in "x residual y residual_out y_quant mean rstd scale".split()]
         + [("weight", Param), ("bias", Param)]
         + OPTIONS
-        + [("quant", C.c_int32), ("tail", C.c_int64 * 32)]
+        + [("quant", C.c_int32), ("centre", C.c_int32), ("pad", C.c_int32), ("tail", C.c_int64 * 32)]
     )
 
 
 class Backward(C.Structure):
     _fields_ = (
         HEAD
-        + [(k, Rows) for k in "dy x dres dx rstd".split()]
+        + [(k, Rows) for k in "dy x dres dx mean rstd".split()]
         + [(k, Param) for k in "weight dweight dbias".split()]
         + OPTIONS
-        + [("accumulate", C.c_int32), ("n_parts", C.c_int64), ("rows_per_part", C.c_int64), ("tail", C.c_int64 * 32)]
+        + [("accumulate", C.c_int32), ("centre", C.c_int32), ("pad", C.c_int32), ("n_parts", C.c_int64), ("rows_per_part", C.c_int64), ("tail", C.c_int64 * 32)]
     )
 
 

@@ -372,6 +372,11 @@ SKR_DEVICE void copy_async8(uint32_t to, const void *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
+SKR_DEVICE void copy_async4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
 SKR_DEVICE void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -399,6 +404,13 @@ SKR_DEVICE uint2 shared_load8(uint32_t p)
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(p) : "memory");
     return v;
+}
+
+SKR_DEVICE float shared_load4(uint32_t p)
+{
+    float f;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(f) : "r"(p) : "memory");
+    return f;
 }
 
 SKR_DEVICE void shared_store16(uint32_t p, const uint4 &v)
@@ -467,6 +479,135 @@ template <class Op, int LANES> SKR_DEVICE float lanes_reduce(float f)
     return f;
 }
 
+<<<<<<< HEAD
+=======
+/* Two reductions over a warp in the shuffles of one: lanes 0 to 15 get that of a, the others that of b. */
+template <class A, class B> SKR_DEVICE float warp_reduce2(float a, float b)
+{
+    bool upper = threadIdx.x & 16;
+    float mine = upper ? b : a, other = __shfl_xor_sync(0xffffffffu, upper ? a : b, 16);
+    mine = upper ? B::join(mine, other) : A::join(mine, other);
+#pragma unroll
+    for (int k = 8; k > 0; k /= 2) {
+        other = __shfl_xor_sync(0xffffffffu, mine, k);
+        mine = upper ? B::join(mine, other) : A::join(mine, other);
+    }
+    return mine;
+}
+
+/* 2^x: at most two units in the last place off. Subnormal results are kept; with FLUSH they are 0, for a quarter of the
+ * instructions. */
+template <bool FLUSH = false> SKR_DEVICE float exp2_fast(float x)
+{
+    float y;
+    if (FLUSH)
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    else
+        asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#define SKR_LOG2E 1.44269504f
+
+SKR_DEVICE float exp_fast(float x)
+{
+    return exp2_fast(x * SKR_LOG2E);
+}
+
+/* Pairs (largest value, sum of 2^(unit * difference to it)): the partial results of a softmax. -infinity and 0 are
+ * neutral. A NaN is lost in the maximum and kept in the sum. */
+struct skr_softmax_sums {
+    static constexpr float none = -__builtin_huge_valf();
+    float unit; /* log2(e), times what the values still have to be multiplied by */
+
+    /* What brings a sum that was taken against `from` to `to`, which is at least as large. Equal infinities give 1. */
+    __device__ __forceinline__ float factor(float from, float to) const
+    {
+        return from == to ? 1.0f : exp2_fast((from - to) * unit);
+    }
+    __device__ __forceinline__ void join(float &most, float &sum, float other_most, float other_sum) const
+    {
+        float top = fmaxf(most, other_most);
+        sum = sum * factor(most, top) + other_sum * factor(other_most, top);
+        most = top;
+    }
+    template <int LANES> __device__ __forceinline__ void lanes(float &most, float &sum) const
+    {
+        float top = lanes_reduce<skr_max, LANES>(most);
+        sum = lanes_reduce<skr_sum, LANES>(sum * factor(most, top));
+        most = top;
+    }
+};
+
+/* e^x, 2 ulp and what rounding x * log2(e) costs; 0 below 2^-126. */
+SKR_DEVICE float exp_flush(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+}
+
+/* The largest element of VPT vectors of 16 bytes; NaN loses. */
+template <int T, int VPT> SKR_DEVICE float packed_max(const uint4 *raw)
+{
+    if (T == SKR_F32) {
+        float m = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < VPT; i++) {
+            float f[4];
+            unpack<SKR_F32>(raw[i], f);
+            m = fmaxf(fmaxf(m, fmaxf(f[0], f[1])), fmaxf(f[2], f[3]));
+        }
+        return m;
+    }
+    uint32_t m = max2<T>(max2<T>(raw[0].x, raw[0].y), max2<T>(raw[0].z, raw[0].w));
+#pragma unroll
+    for (int i = 1; i < VPT; i++)
+        m = max2<T>(m, max2<T>(max2<T>(raw[i].x, raw[i].y), max2<T>(raw[i].z, raw[i].w)));
+    float lo, hi;
+    unpack2<T == SKR_F32 ? SKR_BF16 : T>(m, lo, hi);
+    return fmaxf(lo, hi);
+}
+
+/* What exponentials are taken against: the maximum, or a finite number below all others where that is -infinity, so
+ * that -infinity minus it is not NaN. */
+SKR_DEVICE float exp_base(float max)
+{
+    return fmaxf(max, -3.402823466e38f);
+}
+
+/* e^(x - base) for many x, one product and one function each: 2^(x * scale - shift), where shift is base * scale,
+ * rounded. What the rounding did is the same for all and is put right in their sum: times fix. The product is exact
+ * before shift is subtracted, so large x lose nothing. Beyond 2^126, where shift would overflow, numbers that differ do
+ * so by far more than matters, and any scale will do. */
+struct skr_exponent {
+    float scale, shift, fix;
+
+    __device__ __forceinline__ skr_exponent(float max)
+    {
+        float base = exp_base(max);
+        scale = fabsf(base) < 0x1p126f ? 1.4426950408889634f : 0x1p-10f;
+        shift = base * scale;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(fix) : "f"(__fmaf_rn(-base, scale, shift)));
+    }
+    __device__ __forceinline__ float at(float x) const
+    {
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmaf_rn(x, scale, -shift)));
+        return y;
+    }
+};
+
+/* The sum of exponentials of lanes, each against its own maximum, brought to the common one. NaN and +infinity make the
+ * sum NaN, not the maximum. */
+template <int LANES> SKR_DEVICE void lanes_exp_sum(float &max, float &sum)
+{
+    float all = lanes_reduce<skr_max, LANES>(max);
+    sum = lanes_reduce<skr_sum, LANES>(sum * exp_flush(max - exp_base(all)));
+    max = all;
+}
+
+>>>>>>> norm-cuda
 /* Joins the partials of a block's warps; every thread reads all of them, in the same order. */
 template <class Op, int WARPS> SKR_DEVICE float gather(const float *partial)
 {
@@ -496,6 +637,59 @@ template <class Op, int WARPS> SKR_DEVICE float block_reduce(float f, float *par
         partial[threadIdx.x / 32] = f;
     __syncthreads();
     return gather<Op, WARPS>(partial);
+}
+
+/* ---------------------------------------------------------------- mean and variance
+ *
+ * A row is held in pieces, one to a warp (or to as few lanes as a row has). Each takes a pivot, the mean of some of
+ * what it holds (at least an eighth, so that the pivot lies within a few deviations of the mean), and sums the
+ * deviations from it and their squares. The pieces are joined around the pivot of the first: nothing large is ever
+ * subtracted from its like, and rows far from 0 keep their accuracy. */
+
+struct skr_moments {
+    float mean, low; /* the mean is their sum: what one f32 cannot hold is not lost */
+    float variance;
+};
+
+/* What a piece is of its row. */
+struct skr_piece {
+    float inverse_first; /* 1 / number of elements that the pivot is the mean of */
+    float inverse;       /* 1 / number of elements; 0 where there are none */
+    float share;         /* elements / those of the row */
+    float inverse_n;     /* 1 / elements of the row */
+};
+
+SKR_DEVICE float inverse_of(int count)
+{
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"((float)count));
+    return count > 0 ? r : 0.0f;
+}
+
+/* A piece's part of the variance of the row: around its own mean. */
+SKR_DEVICE float piece_variance(float low, float square, const skr_piece &piece)
+{
+    float v = __fmaf_rn(-low * piece.share, low, square * piece.inverse_n);
+    return v < 0.0f ? 0.0f : v; /* NaN stays */
+}
+
+/* all: pivot, mean deviation, sum of squares, share of each of `total` pieces; LANES neighbouring lanes (a power of
+ * two) work together and get the same bits. */
+template <int LANES> SKR_DEVICE skr_moments join_moments(const float4 *all, int total, float inverse_n)
+{
+    float pivot = all[0].x, shift = 0.0f, variance = 0.0f;
+    int lane = threadIdx.x & (LANES - 1);
+    for (int k = lane; k < total; k += LANES) {
+        float4 p = all[k];
+        shift = __fmaf_rn(p.w, (p.x - pivot) + p.y, shift);
+    }
+    shift = lanes_reduce<skr_sum, LANES>(shift);
+    for (int k = lane; k < total; k += LANES) {
+        float4 p = all[k];
+        float off = ((p.x - pivot) + p.y) - shift;
+        variance += __fmaf_rn(p.w * off, off, piece_variance(p.y, p.z, {0.0f, 0.0f, p.w, inverse_n}));
+    }
+    return {pivot, shift, lanes_reduce<skr_sum, LANES>(variance)};
 }
 
 /* ---------------------------------------------------------------- programmatic dependent launch */
@@ -568,7 +762,7 @@ template <int TPR, int THREADS> struct block_owner {
     static constexpr int lanes = TPR, threads = THREADS, groups = THREADS / TPR, warps = THREADS / 32;
     static_assert(TPR <= 32 || TPR == THREADS, "a row belongs to part of a warp or to the whole block");
     struct shared {
-        float partial[2][2][warps < 4 ? 4 : warps];
+        float partial[2][4][warps < 4 ? 4 : warps];
     };
     shared &memory;
     int turn;
@@ -610,16 +804,40 @@ template <int TPR, int THREADS> struct block_owner {
     /* Two reductions in one exchange. */
     template <class A, class B> __device__ __forceinline__ void reduce2(float &a, float &b)
     {
-        a = lanes_reduce < A, TPR <= 32 ? TPR : 32 > (a);
-        b = lanes_reduce < B, TPR <= 32 ? TPR : 32 > (b);
-        if (TPR <= 32)
+        if constexpr (TPR < 32) {
+            a = lanes_reduce<A, TPR>(a), b = lanes_reduce<B, TPR>(b);
             return;
+        }
+        float mine = warp_reduce2<A, B>(a, b);
+        if constexpr (TPR <= 32) {
+            a = __shfl_sync(0xffffffffu, mine, 0), b = __shfl_sync(0xffffffffu, mine, 16);
+            return;
+        }
         turn ^= 1;
-        if ((threadIdx.x & 31) == 0)
-            memory.partial[turn][0][threadIdx.x / 32] = a, memory.partial[turn][1][threadIdx.x / 32] = b;
+        if ((threadIdx.x & 15) == 0)
+            memory.partial[turn][threadIdx.x / 16 % 2][threadIdx.x / 32] = mine;
         __syncthreads();
         a = gather<A, warps>(memory.partial[turn][0]);
         b = gather<B, warps>(memory.partial[turn][1]);
+    }
+
+    /* Moments of the row. low and square: this thread's sums of deviations from the pivot of its piece, over the
+     * piece's elements, and of their squares. */
+    __device__ __forceinline__ skr_moments moments(float pivot, float low, float square, const skr_piece &piece)
+    {
+        if constexpr (TPR <= 32) {
+            reduce2<skr_sum, skr_sum>(low, square);
+            return {pivot, low, piece_variance(low, square, piece)};
+        } else {
+            float mine = warp_reduce2<skr_sum, skr_sum>(low, square);
+            turn ^= 1;
+            float4 *all = (float4 *)memory.partial[turn];
+            if ((threadIdx.x & 15) == 0)
+                ((float2 *)all)[threadIdx.x / 16] =
+                    threadIdx.x & 16 ? make_float2(mine, piece.share) : make_float2(pivot, mine);
+            __syncthreads();
+            return join_moments<warps>(all, warps, piece.inverse_n);
+        }
     }
 
     /* Joins pairs that all lanes of a warp (or all TPR of them) agree on. */
@@ -634,6 +852,23 @@ template <int TPR, int THREADS> struct block_owner {
         a = memory.partial[turn][0][threadIdx.x % warps], b = memory.partial[turn][1][threadIdx.x % warps];
         pair.template lanes<warps>(a, b);
     }
+<<<<<<< HEAD
+=======
+
+    /* Sums of exponentials, each against its own maximum (lanes_exp_sum), in one exchange. */
+    __device__ __forceinline__ void reduce_exp(float &max, float &sum)
+    {
+        lanes_exp_sum<TPR <= 32 ? TPR : 32>(max, sum);
+        if (TPR <= 32)
+            return;
+        turn ^= 1;
+        if ((threadIdx.x & 31) == 0)
+            memory.partial[turn][0][threadIdx.x / 32] = max, memory.partial[turn][1][threadIdx.x / 32] = sum;
+        __syncthreads();
+        max = memory.partial[turn][0][threadIdx.x % warps], sum = memory.partial[turn][1][threadIdx.x % warps];
+        lanes_exp_sum<warps>(max, sum);
+    }
+>>>>>>> norm-cuda
 };
 
 #endif

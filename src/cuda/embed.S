@@ -1,5 +1,5 @@
 /* embed.S - one fatbin as bytes of the library; assembled once per fatbin:
- *     cc -c -DSKR_FATBIN_NAME=skr_fatbin_rms_norm_sm90 -DSKR_FATBIN_FILE='"build/cuda/rms_norm_sm90.fatbin"' embed.S
+ *     cc -c -DSKR_FATBIN_NAME=skr_fatbin_norm_sm90 -DSKR_FATBIN_FILE='"build/cuda/norm_sm90.fatbin"' embed.S
  * SPDX-License-Identifier: Apache-2.0
  *
  * Defines the symbol and <symbol>_end, both hidden; SKR_FATBIN in launch.h refers to the first. */

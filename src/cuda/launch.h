@@ -3,10 +3,10 @@
  *
  * In src/ops/<op>/<op>_cuda.c:
  *
- *     SKR_FATBIN(rms_norm_sm90)                 // build/cuda/rms_norm_sm90.fatbin, from rms_norm_sm90.cu
+ *     SKR_FATBIN(norm_sm90)                     // build/cuda/norm_sm90.fatbin, from norm_sm90.cu
  *     static skr_cuda_kernel forward[] = {
- *         SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_f32", 200 * 1024, 16),
- *         SKR_KERNEL(rms_norm_sm90, "skr_rms_norm_bf16", 0, 1),
+ *         SKR_KERNEL(norm_sm90, "skr_rms_norm_f32", 200 * 1024, 16),
+ *         SKR_KERNEL(norm_sm90, "skr_rms_norm_bf16", 0, 1),
  *     };
  *     ...
  *     skr_step *step = skr_plan_step(plan);     // in plan(): pure, touches no driver

@@ -43,4 +43,14 @@ template <int V> SKR_DEVICE void load_weight(const skr_param &p, float offset, i
         w[c] = (p.data ? w[c] : 1.0f) + offset;
 }
 
+/* bias of V columns; zeros without one. */
+template <int V> SKR_DEVICE void load_bias(const skr_param &p, int64_t at, float *b)
+{
+#pragma unroll
+    for (int c = 0; c < V; c++)
+        b[c] = 0.0f;
+    if (p.data)
+        any_load<V>(p.type, (const char *)p.data + at * skr_type_bytes(p.type), b);
+}
+
 #endif

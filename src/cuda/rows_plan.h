@@ -10,7 +10,7 @@
 #include "../core/plan.h"
 #include "launch.h"
 
-/* A kernel instance of an op's list (rms_norm_kernels.def). */
+/* A kernel instance of an op's list (norm_kernels.def). */
 typedef struct skr_rows_shape {
     int type, lanes, threads, vpt;
     int rows;        /* of a group of lanes at once */

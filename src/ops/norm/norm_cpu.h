@@ -135,6 +135,7 @@ static moments around(int type, const void *x, float centre, int64_t n)
 typedef struct centred {
     double mean;
     float rstd;
+    int far; /* the mean is larger than half of the spread */
 } centred;
 
 /* Mean and rstd of a row from its sums. The variance is mean(x^2) - mean^2 while the mean is small beside the spread
@@ -144,10 +145,12 @@ typedef struct centred {
 static centred centred_of(int type, const void *x, int64_t n, moments m, float eps)
 {
     double count = (double)n, mean = 0, variance = m.square / count;
+    int far = 0;
     if (CENTRE) {
         mean = m.sum / count;
         variance -= mean * mean;
-        for (int again = 4 * mean * mean <= variance ? 0 : 2; again > 0; again--) {
+        far = !(4 * mean * mean <= variance);
+        for (int again = far ? 2 : 0; again > 0; again--) {
             float centre = (float)mean;
             m = around(type, x, centre, n);
             double rest = m.sum / count;
@@ -158,7 +161,7 @@ static centred centred_of(int type, const void *x, int64_t n, moments m, float e
         }
         variance = variance < 0 ? 0 : variance;
     }
-    return (centred){mean, rstd_of(variance, 1.0, eps)};
+    return (centred){mean, rstd_of(variance, 1.0, eps), far};
 }
 
 #endif

@@ -97,34 +97,37 @@ static const first_fn adds[3][3][3] = {EACH(ADD_ROWS)};
 
 /* ---------------------------------------------------------------- second sweep: y of one chunk */
 
-/* What a row is normalised with: its elements times rstd; with CENTRE, (s - mean) * rstd + shift, where the small shift
- * stands for what mean lost when it was rounded to f32. */
+/* What a row is normalised with: its elements times rstd; with CENTRE, (s - mean - rest) * rstd, where the small rest
+ * is what mean lost when it was rounded to f32. It is 0 where mean is no larger than the spread: nobody would see it.
+ */
 typedef struct stat {
-    float mean, rstd, shift;
+    float mean, rstd, rest;
 } stat;
 typedef struct vstat {
-    vf mean, rstd, shift;
+    vf mean, rstd, rest;
 } vstat;
 
 SKR_FN vstat spread(const stat *a)
 {
-    return (vstat){v_set1(a->mean), v_set1(a->rstd), v_set1(a->shift)};
+    return (vstat){v_set1(a->mean), v_set1(a->rstd), v_set1(a->rest)};
 }
 
-SKR_FN vf2 normal(vf2 s, vstat a)
+SKR_FN vf2 normal(int far, vf2 s, vstat a)
 {
-    if (!CENTRE)
-        return v2_scale(s, a.rstd);
-    return v2_fma(v2_sub(s, (vf2){a.mean, a.mean}), (vf2){a.rstd, a.rstd}, (vf2){a.shift, a.shift});
+    if (CENTRE)
+        s = v2_sub(s, (vf2){a.mean, a.mean});
+    if (CENTRE && far)
+        s = v2_sub(s, (vf2){a.rest, a.rest});
+    return v2_scale(s, a.rstd);
 }
 
-SKR_FN void y_block(int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b, void *y,
-                    vstat a, int64_t at)
+SKR_FN void y_block(int far, int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b,
+                    void *y, vstat a, int64_t at)
 {
     vf2 t[K];
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        t[k] = normal(v_load2_fast(st, s, at + 2 * k * SKR_LANES), a);
+        t[k] = normal(far, v_load2_fast(st, s, at + 2 * k * SKR_LANES), a);
     SKR_UNROLL
     for (int k = 0; k < K; k++)
         t[k] = v2_round_to(round, t[k]);
@@ -145,7 +148,7 @@ SKR_TAIL void y_tail(int st, int yt, int round, const void *s, const float *w, c
     vstat with = spread(a);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        vf2 t = v2_round_to(round, normal(v_load2_n(st, s, i, m), with)), weight = v_load2_n(SKR_F32, w, i, m);
+        vf2 t = v2_round_to(round, normal(1, v_load2_n(st, s, i, m), with)), weight = v_load2_n(SKR_F32, w, i, m);
         t = b ? v2_fma(t, weight, v_load2_n(SKR_F32, b, i, m)) : v2_mul(t, weight);
         v_store2_n(yt, y, i, t, m);
     }
@@ -156,8 +159,11 @@ SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, cons
 {
     vstat with = spread(a);
     int64_t i = 0;
+    if (CENTRE && a->rest != 0)
+        for (; i + BLOCK <= n; i += BLOCK)
+            y_block(1, st, yt, round, with_bias, s, w, b, y, with, i);
     for (; i + BLOCK <= n; i += BLOCK)
-        y_block(st, yt, round, with_bias, s, w, b, y, with, i);
+        y_block(0, st, yt, round, with_bias, s, w, b, y, with, i);
     if (i < n)
         y_tail(st, yt, round, s, w, b, y, a, i, n);
 }
@@ -198,7 +204,7 @@ SKR_FN sums both_body(int xt, int yt, int round, int with_bias, const void *s, c
         SKR_UNROLL
         for (int k = 0; k < K; k++)
             chains_load(xt, next, i + 2 * k * SKR_LANES, k, &c);
-        y_block(xt, yt, round, with_bias, s, w, b, y, with, i);
+        y_block(0, xt, yt, round, with_bias, s, w, b, y, with, i);
     }
     sums sum = chains_total(&c);
     if (i < n) {
@@ -327,7 +333,8 @@ static stat finish_row(const sweep *w, int64_t row, const void *s, moments m)
     const job_t *job = w->job;
     centred c = centred_of(w->s_type, s, job->n, m, job->eps);
     stat a = {.mean = (float)c.mean, .rstd = c.rstd};
-    a.shift = (float)(((double)a.mean - c.mean) * (double)a.rstd);
+    if (CENTRE && c.far)
+        a.rest = (float)(c.mean - (double)a.mean);
     if (CENTRE && job->mean.data)
         *(float *)row_of(&job->rows, &job->mean, row) = a.mean;
     if (job->rstd.data)
@@ -354,6 +361,12 @@ static void plain_rows(const job_t *job, const sweep *w, int64_t begin, int64_t 
             return;
         }
         const char *next = row_of(&job->rows, &job->x, row + 1);
+        if (with.rest != 0) {
+            w->second(x, weight, bias, y, &with, n);
+            m = first_sweep(w, source_of(w, row + 1));
+            x = next;
+            continue;
+        }
         m = (moments){0, 0};
         for (int64_t i = 0; i < n; i += CHUNK)
             m = moments_add(m, both(x + i * xb, weight + i, bias ? bias + i : NULL, y + i * yb, &with, next + i * xb,

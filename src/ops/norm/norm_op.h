@@ -1,4 +1,4 @@
-/* norm_op.h - the checks and the CPU plans that rms_norm and layer_norm share (norm.c).
+/* norm_op.h - the checks and plans that rms_norm and layer_norm share.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_NORM_OP_H
 #define SKR_NORM_OP_H
@@ -27,5 +27,10 @@ saker_status skr_norm_backward_check(skr_call *call, const skr_norm_backward_arg
 saker_status skr_norm_plan_cpu(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan);
 saker_status skr_norm_backward_plan_cpu(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
                                         skr_plan *plan);
+
+/* norm_cuda.c, norm_backward_cuda.c */
+saker_status skr_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan);
+saker_status skr_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
+                                         skr_plan *plan);
 
 #endif

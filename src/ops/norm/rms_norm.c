@@ -2,11 +2,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "norm_op.h"
 
-/* Written beside the CUDA kernels (rms_norm_cuda.c). */
-saker_status skr_rms_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_target *target, skr_plan *plan);
-saker_status skr_rms_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
-                                             skr_plan *plan);
-
 /* ---------------------------------------------------------------- fields */
 
 enum { X, WEIGHT, BIAS, RESIDUAL, Y, RESIDUAL_OUT, RSTD, Y_QUANT, Y_SCALE, EPS, WEIGHT_OFFSET, ROUND, QUANT, N_FIELDS };
@@ -111,14 +106,14 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
 static saker_status plan(skr_call *call, void *job, const skr_target *target, skr_plan *out)
 {
     if (target->backend == SKR_CUDA)
-        return skr_rms_norm_plan_cuda(call, job, target, out);
+        return skr_norm_plan_cuda(call, job, target, out);
     return skr_norm_plan_cpu(call, job, target, out);
 }
 
 static saker_status plan_backward(skr_call *call, void *job, const skr_target *target, skr_plan *out)
 {
     if (target->backend == SKR_CUDA)
-        return skr_rms_norm_backward_plan_cuda(call, job, target, out);
+        return skr_norm_backward_plan_cuda(call, job, target, out);
     return skr_norm_backward_plan_cpu(call, job, target, out);
 }
 

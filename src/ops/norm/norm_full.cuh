@@ -1,14 +1,14 @@
-/* rms_norm_full.cuh - rms_norm forward with every option, on rows that fit the registers of their owner.
+/* norm_full.cuh - rms_norm and layer_norm (CENTRE) forward with every option, on rows that fit their owner's registers.
  * SPDX-License-Identifier: Apache-2.0
  *
  * x has type T; everything else is decided by branches that are the same for the whole grid, taken once per vector or
  * once per row. s, and then y, stay in f32 registers from the first read to the last write. */
-#ifndef SKR_RMS_NORM_FULL_CUH
-#define SKR_RMS_NORM_FULL_CUH
+#ifndef SKR_NORM_FULL_CUH
+#define SKR_NORM_FULL_CUH
 
-#include "rms_norm_rows.cuh"
+#include "norm_rows.cuh"
 
-template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
+template <bool CENTRE, int T, class Owner, int VPT, int STAGES> struct norm_full {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
     static_assert(VPT == 1 || L * V >= SKR_QUANT_GROUP,
                   "a quantisation block is held by one vector of neighbouring lanes");
@@ -23,16 +23,16 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
     SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
-        extern __shared__ __align__(16) unsigned char dynamic[];
+        extern __shared__ __align__(128) unsigned char dynamic[];
         Owner owner(memory);
         owner.start();
         wait_for_previous();
         let_next_start();
-        rms_norm_full k(job, owner, shared_address(dynamic));
+        norm_full k(job, owner, shared_address(dynamic));
         k.walk(owner);
     }
 
-    __device__ __forceinline__ rms_norm_full(const skr_norm_job &j, const Owner &owner, uint32_t dynamic) : job(j)
+    __device__ __forceinline__ norm_full(const skr_norm_job &j, const Owner &owner, uint32_t dynamic) : job(j)
     {
         slice = row_slice<Owner>::template of<V>(owner, j.n);
         lane = threadIdx.x % L;
@@ -163,18 +163,18 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
             for (int i = 0; i < VPT; i++)
                 any_store_rounded<V>(type, p + i * L * V * bytes, in && i < slice.valid, s[i]);
         }
-        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-        for (int i = 0; i < VPT; i++)
+        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (CENTRE)
+            piece = piece_of<Owner, V, VPT>(slice.valid, job.n);
+        norm_stats stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, piece, [&](int i, float *f) {
 #pragma unroll
             for (int c = 0; c < V; c++)
-                part[c & 3] = __fmaf_rn(s[i][c], s[i][c], part[c & 3]);
-        float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
-        float rstd = rstd_of(sum, job.n, job.eps);
+                f[c] = s[i][c];
+        });
         bool leader = in && lane == 0 && owner.rank() == 0;
-        if (job.rstd.data && leader)
-            *row_at<float>(job.rstd, index, 4) = rstd;
-        scale_by(rstd, param_row(job.heads, row));
+        if (leader)
+            save_stats<CENTRE>(job, index, stats);
+        scale_by(stats, param_row(job.heads, row));
         if (job.y.data) {
             int type = job.y.type, bytes = skr_type_bytes(type);
             char *p = at(job.y, index);
@@ -188,14 +188,14 @@ template <int T, class Owner, int VPT, int STAGES> struct rms_norm_full {
             quantise_row(owner, index, in, leader);
     }
 
-    /* y = s * rstd * (w + offset) + b */
-    __device__ __forceinline__ void scale_by(float rstd, int head)
+    /* y = normal(s) * (w + offset) + b */
+    __device__ __forceinline__ void scale_by(const norm_stats &stats, int head)
     {
 #pragma unroll
         for (int i = 0; i < VPT; i++)
 #pragma unroll
             for (int c = 0; c < V; c++)
-                s[i][c] *= rstd;
+                s[i][c] = normal<CENTRE>(stats, s[i][c]);
         if (job.round_before_weight && T != SKR_F32)
 #pragma unroll
             for (int i = 0; i < VPT; i++)

@@ -1,12 +1,12 @@
-/* rms_norm_parts.cuh - adds the partial rows of dweight and, behind them in the workspace, of dbias.
+/* norm_parts.cuh - adds the partial rows of dweight and, behind them in the workspace, of dbias.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef SKR_RMS_NORM_PARTS_CUH
-#define SKR_RMS_NORM_PARTS_CUH
+#ifndef SKR_NORM_PARTS_CUH
+#define SKR_NORM_PARTS_CUH
 
 #include "../../cuda/parts.cuh"
 #include "norm.h"
 
-template <int C> SKR_DEVICE void rms_norm_add_parts(const skr_norm_backward_job &job)
+template <int C> SKR_DEVICE void norm_add_parts(const skr_norm_backward_job &job)
 {
     wait_for_previous();
     let_next_start();

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-# rms_norm_tune.py - tries shapes of the rms_norm kernels on a GPU: compiles each from the headers in src/, checks it, times it beside a copy.
+# norm_tune.py - tries shapes of the norm kernels on a GPU: compiles each from the headers in src/, checks it, times it beside a copy.
 # SPDX-License-Identifier: Apache-2.0
 #
-#   python3 bench/device/rms_norm_tune.py [plain] [residual] [e4m3] [backward]
+#   python3 bench/device/norm_tune.py [plain | residual | e4m3 | backward | layer_plain | layer_residual | layer_e4m3 | layer_backward ...]
 #
-# Prints the best shapes per type and width as fractions of the copy and writes $OUT/rms_norm_tune.jsonl. TUNE_WIDTHS and TUNE_TYPES limit it.
+# With TUNE_FOLDER=folder TUNE_COMPILE=1 it only compiles (no GPU needed); with TUNE_FOLDER alone it runs what was compiled there.
+#
+# Prints the best shapes per type and width as fractions of the copy and writes $OUT/norm_tune.jsonl. TUNE_WIDTHS and TUNE_TYPES limit it.
 # The parent compiles and never touches the GPU; a worker process runs the kernels. A kernel that fails or hangs takes the worker with it, and a
 # new worker goes on without that kernel. Every shape is timed a few times, the best of them REPEATS times, and those again with the other ways to
 # load and store (FLAVOURS), all in turn with two copies, of which the faster counts.
@@ -18,11 +20,11 @@ import threading
 import time
 
 import gpu
-import rms_norm_shapes
+import norm_shapes
 
 WIDTHS = [int(n) for n in os.environ.get("TUNE_WIDTHS", ",".join(str(2**k) for k in range(8, 19))).split(",")]
 TYPES = os.environ.get("TUNE_TYPES", "bf16,f32").split(",")
-KINDS = ("plain", "residual", "e4m3", "backward")
+KINDS = tuple(norm + kind for norm in ("", "layer_") for kind in ("plain", "residual", "e4m3", "backward"))
 ELEMENTS = 1 << 27
 FEW, REPEATS, KEEP, KEEP_FLAVOURS = 6, 40, 10, 2
 SILENCE = 25  # seconds without a word from the worker: the kernel it named last hangs
@@ -38,13 +40,13 @@ def say(*words):
 
 
 def compile_entries(entries, folder):
-    texts = rms_norm_shapes.sources(entries, 3 * os.cpu_count())
+    texts = norm_shapes.sources(entries, 3 * os.cpu_count())
     errors, spills = {}, []
-    for flavour, flags in rms_norm_shapes.FLAVOURS.items():
+    for flavour, flags in norm_shapes.FLAVOURS.items():
         some = {name: text for (f, name), text in texts.items() if f == flavour}
         if some:
             if not os.path.exists(f"{folder}/copy.cubin"):
-                some |= {"copy": rms_norm_shapes.COPY, "add": gpu.INCLUDES + rms_norm_shapes.ADD}
+                some |= {"copy": norm_shapes.COPY, "add": gpu.INCLUDES + norm_shapes.ADD}
             info, bad = gpu.compile_all(some, folder, flags)
             errors |= bad
             spills += [name for name, v in info.items() if v["spill"]]
@@ -82,14 +84,14 @@ def run_worker(entries, folder, reps, phase):
                 line = ""
             if not line:
                 break
-            word, _, rest = line.partition(" ")
+            word, _, rest = line.rstrip("\n").partition(" ")
             if word == "TRY":
                 now = json.loads(rest)
             elif word == "RESULT":
                 r = json.loads(rest)
                 results[r["kind"], r["type"], r["n"]] = r
                 report(r)
-                with open(f"{OUT}/rms_norm_tune.jsonl", "a") as f:
+                with open(f"{OUT}/norm_tune.jsonl", "a") as f:
                     f.write(json.dumps(dict(r, phase=phase)) + "\n")
             elif word == "TIME":
                 now = tuple(json.loads(rest))
@@ -108,16 +110,16 @@ def run_worker(entries, folder, reps, phase):
         say(f"BAD {now} ended the worker; going on without it")
 
 
-def report(r, top=3):
+def report(r, top=int(os.environ.get("TUNE_TOP", 3))):
     copy = r["copy_us"]
     order = sorted((v, k) for k, v in r["us"].items() if not k.startswith("copy"))
     words = "  ".join(f"{k} {r['ideal_us'] / v:.3f}" for v, k in order[:top])
-    print(f"{r['kind']:8} {r['type']:4} {r['n']:6}: copy {copy:.1f} us {r['bytes'] / copy / 1e3:.0f} GB/s | {words}", flush=True)
+    print(f"{r['kind']:14} {r['type']:4} {r['n']:6}: copy {copy:.1f} us {r['bytes'] / copy / 1e3:.0f} GB/s | {words}", flush=True)
 
 
 def table(results, title):
     print(f"\n{title}: best fraction of copy")
-    print(f"{'':14}" + "".join(f"{n:>8}" for n in WIDTHS))
+    print(f"{'':20}" + "".join(f"{n:>8}" for n in WIDTHS))
     for kind in KINDS:
         for t in TYPES:
             cells = []
@@ -126,7 +128,7 @@ def table(results, title):
                 times = [v for k, v in r["us"].items() if not k.startswith("copy")] if r else []
                 cells.append(f"{r['ideal_us'] / min(times):8.3f}" if times else f"{'-':>8}")
             if any(c.strip() != "-" for c in cells):
-                print(f"{kind:8} {t:5}" + "".join(cells), flush=True)
+                print(f"{kind:14} {t:5}" + "".join(cells), flush=True)
 
 
 def flavoured(results, entries):
@@ -138,17 +140,28 @@ def flavoured(results, entries):
         for e in entries:
             if case_of(e) == case and e["shape"] in best:
                 grids = [grid.rstrip("0123456789") if "walk" in grid else grid for shape, grid in order if shape == e["shape"]][:2]
-                flavours = [f for f in rms_norm_shapes.FLAVOURS if not (case[0] == "backward" and "n" in f)]
+                flavours = [f for f in norm_shapes.FLAVOURS if not (case[0].endswith("backward") and "n" in f)]
                 out += [dict(e, flavour=f, grids=grids) for f in flavours]
     return out
 
 
 def parent(kinds):
-    folder = tempfile.mkdtemp()
-    entries = [e for kind in kinds for t in TYPES for n in WIDTHS for e in rms_norm_shapes.shapes(kind, t, n)]
-    entries = compile_entries(entries, folder)
+    folder = os.environ.get("TUNE_FOLDER") or tempfile.mkdtemp()
+    ready = f"{folder}/entries.json"
+    if os.path.exists(ready) and not os.environ.get("TUNE_COMPILE"):
+        with open(ready) as f:
+            entries = [e for e in json.load(f) if e["kind"] in kinds and e["type"] in TYPES and e["n"] in WIDTHS]
+    else:
+        entries = [e for kind in kinds for t in TYPES for n in WIDTHS for e in norm_shapes.shapes(kind, t, n)]
+        entries = compile_entries(entries, folder)
+        with open(ready, "w") as f:
+            json.dump(entries, f)
+        if os.environ.get("TUNE_COMPILE"):
+            return
     results = run_worker(entries, folder, [FEW, REPEATS], "shapes")
     table(results, "shapes")
+    if os.environ.get("TUNE_FOLDER"):
+        return
     again = flavoured(results, entries)
     again = [e for e in again if not e["flavour"]] + compile_entries([e for e in again if e["flavour"]], folder)
     say("the best of these again (n: loads without L1, s: streaming stores)")
@@ -165,34 +178,47 @@ class Case:
     """The tensors of one kind, type and width, the expected results of some rows, and the calls that are timed."""
 
     def __init__(self, torch, kind, t, n):
-        self.torch, self.kind, self.t, self.n, self.m = torch, kind, t, n, ELEMENTS // n
+        self.torch, self.t, self.n, self.m = torch, t, n, ELEMENTS // n
+        self.layer, self.kind = kind.startswith("layer_"), kind.removeprefix("layer_")
+        self.eps = 1e-5 if self.layer else 1e-6
         self.dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[t]
-        es = rms_norm_shapes.BYTES[t]
-        self.few = min(self.m, max(45, min(1201 if kind == "backward" else 301, (1 << 22) // n)))
-        draw = lambda: torch.randn(self.m, n, device="cuda", dtype=torch.float32).to(self.dtype)
+        es = norm_shapes.BYTES[t]
+        self.few = min(self.m, max(45, min(1201 if self.kind == "backward" else 301, (1 << 22) // n)))
+        draw = lambda: (torch.randn(self.m, n, device="cuda", dtype=torch.float32) + 0.5 * self.layer).to(self.dtype)
         empty = lambda dtype=self.dtype: torch.empty(self.m, n, device="cuda", dtype=dtype)
+        param = lambda middle: (torch.randn(n, device="cuda") * 0.2 + middle).to(self.dtype)
         self.x, self.y = draw(), empty()
-        self.rstd = torch.empty(self.m, 1, device="cuda")
-        self.weight = (torch.randn(n, device="cuda") * 0.2 + 1).to(self.dtype)
+        self.rstd, self.mean = torch.empty(self.m, 1, device="cuda"), torch.empty(self.m, 1, device="cuda")
+        self.weight, self.bias = param(1), param(0)
         self.bytes = 2 * ELEMENTS * es
-        self.fields = dict(x=self.x, weight=self.weight, rstd=self.rstd)
+        self.fields = dict(x=self.x, weight=self.weight, rstd=self.rstd, eps=self.eps)
+        if self.layer:
+            self.fields |= dict(mean=self.mean, centre=1)
         self.per_copy = 1.0
-        if kind == "residual":
+        if self.layer and self.kind != "backward":
+            self.fields["bias"] = self.bias
+        if self.kind == "residual":
             self.residual, self.residual_out = draw(), empty()
             self.fields |= dict(residual=self.residual, residual_out=self.residual_out)
             self.per_copy = 2.0
-        if kind == "e4m3":
+        if self.kind == "e4m3":
             self.quant, self.scale = empty(torch.float8_e4m3fn), torch.empty(self.m, 1, device="cuda")
             self.fields |= dict(y_quant=self.quant, scale=self.scale, quant=2)
             self.per_copy = (es + 1) / (2 * es)
-        elif kind == "backward":
+        elif self.kind == "backward":
             self.dy = draw()
             for i in range(0, self.m, max(1, self.m // 64)):
-                part = self.x[i : i + max(1, self.m // 64)].float()
-                self.rstd[i : i + max(1, self.m // 64)] = 1 / (part.square().mean(1, keepdim=True) + 1e-6).sqrt()
-            self.dweight = torch.empty_like(self.weight)
+                some = slice(i, i + max(1, self.m // 64))
+                part = self.x[some].float()
+                if self.layer:
+                    self.mean[some] = part.mean(1, keepdim=True)
+                    part = part - self.mean[some]
+                self.rstd[some] = 1 / (part.square().mean(1, keepdim=True) + self.eps).sqrt()
+            self.dweight, self.dbias = torch.empty_like(self.weight), torch.empty_like(self.weight)
             self.workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
             self.fields |= dict(dy=self.dy, dx=self.y, dweight=self.dweight, workspace=self.workspace)
+            if self.layer:
+                self.fields["dbias"] = self.dbias
             self.per_copy = 1.5
         else:
             self.fields["y"] = self.y
@@ -203,14 +229,19 @@ class Case:
         s = self.x[:few].double()
         if self.kind == "backward":
             dy, rstd = self.dy[:few].double(), self.rstd[:few].double()
-            g, h = dy * w, s * rstd
-            self.want = rstd * (g - h * (g * h).mean(1, keepdim=True))
+            g, h = dy * w, (s - self.mean[:few].double() if self.layer else s) * rstd
+            mean_g = g.mean(1, keepdim=True) if self.layer else 0
+            self.want = rstd * (g - mean_g - h * (g * h).mean(1, keepdim=True))
             self.want_dw, self.size_dw = (dy * h).sum(0), (dy * h).abs().sum(0)
+            self.want_db, self.size_db = dy.sum(0), dy.abs().sum(0)
             return
         if self.kind == "residual":
             s = (s + self.residual[:few].double()).float().to(self.dtype).double()
-        self.want_rstd = 1 / (s.square().mean(1, keepdim=True) + 1e-6).sqrt()
-        self.want = s * self.want_rstd * w
+        self.want_mean = s.mean(1, keepdim=True)
+        if self.layer:
+            s = s - self.want_mean
+        self.want_rstd = 1 / (s.square().mean(1, keepdim=True) + self.eps).sqrt()
+        self.want = s * self.want_rstd * w + (self.bias.double() if self.layer else 0)
 
     def wrong(self, got, want, tolerance):
         error = (got.double() - want).abs() / (tolerance * (want.abs() + 1e-3 * want.abs().max()))
@@ -220,23 +251,26 @@ class Case:
     def judge(self):
         few, tolerance = self.few, {"bf16": 2**-8, "f32": 2e-6}[self.t]
         if self.kind == "backward":
-            tolerance = max(2 * tolerance, 2e-5)
-            error = (self.dweight.double() - self.want_dw).abs()
-            bound = self.size_dw * 1e-5 + self.want_dw.abs() * (2**-8 if self.t == "bf16" else 1e-6) + 1e-6
-            worst = (error / bound).max().item()
-            return self.wrong(self.y[:few], self.want, tolerance) or ("" if worst <= 1 else f"dweight {worst:.2f} of the bound")
+            tolerance, text = max(2 * tolerance, 2e-5), ""
+            for got, want, size in ((self.dweight, self.want_dw, self.size_dw), (self.dbias, self.want_db, self.size_db))[: 1 + self.layer]:
+                bound = size * 1e-5 + want.abs() * (2**-8 if self.t == "bf16" else 1e-6) + 1e-6
+                worst = ((got.double() - want).abs() / bound).max().item()
+                text += "" if worst <= 1 else f"sums {worst:.2f} of the bound "
+            return self.wrong(self.y[:few], self.want, tolerance) or text
         text = self.wrong(self.rstd[:few], self.want_rstd, 2e-6)
+        if self.layer and (self.mean[:few].double() - self.want_mean).abs().max() > 1e-6:
+            text += " mean"
         if self.kind == "e4m3":
             return text or self.wrong(self.quant[:few].double() * self.scale[:few].double(), self.want, 2**-4 + 2**-16)
-        return text or self.wrong(self.y[:few], self.want, tolerance)
+        return text or self.wrong(self.y[:few], self.want, 10 * tolerance if self.layer and self.t == "f32" else tolerance)
 
     def spoil(self):
         nan = float("nan")
         self.y.fill_(nan)
         if self.kind == "backward":
-            self.dweight.fill_(nan), self.workspace.fill_(255)
+            self.dweight.fill_(nan), self.dbias.fill_(nan), self.workspace.fill_(255)
         else:
-            self.rstd.fill_(nan)
+            self.rstd.fill_(nan), self.mean.fill_(nan)
         if self.kind == "e4m3":
             self.quant.view(self.torch.uint8).fill_(0x7F), self.scale.fill_(nan)
 
@@ -261,7 +295,7 @@ class Runner:
         fit, c = k.resident(e["shared"], e["cluster"], self.sms), e["cluster"]
         if not fit:
             return {}
-        if e["kind"] == "backward":
+        if e["kind"].endswith("backward"):
             counts = {fit, 128 // c, 132 // c, 256 // c, 264 // c} if c > 1 else {fit} | {self.sms * i for i in (1, 2, 3, 4, 6, 8)}
             return {f"p{p}": p for p in sorted(counts) if 0 < p <= fit and p <= m and p * e["n"] * 4 <= 1 << 28}
         tiles = -(-m // (e["threads"] // e["lanes"] * e["rpg"]))
@@ -269,7 +303,7 @@ class Runner:
         return {k: v for k, v in grids.items() if "grids" not in e or k.rstrip("0123456789") in e["grids"]}
 
     def call(self, e, case, k, grid, rows):
-        if e["kind"] != "backward":
+        if not e["kind"].endswith("backward"):
             return k.launcher(k.config(grid, e["shared"], e["cluster"]), gpu.job(gpu.Forward, rows, e["n"], **case.fields), self.stream)
         j = gpu.job(gpu.Backward, rows, e["n"], n_parts=grid, **case.fields)
         first = k.launcher(k.config(grid * e["cluster"], e["shared"], e["cluster"]), j, self.stream)

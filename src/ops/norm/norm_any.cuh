@@ -1,19 +1,40 @@
-/* rms_norm_any.cuh - rms_norm forward and backward for what the row kernels do not take: any width, any alignment, any
- * mix of types, any number of rows. SPDX-License-Identifier: Apache-2.0
+/* norm_any.cuh - rms_norm and layer_norm (CENTRE) forward and backward for what the row kernels do not take: any width,
+ * any alignment, any mix of types, any number of rows. SPDX-License-Identifier: Apache-2.0
  *
  * Rows are walked in chunks of 128 columns, a chunk per warp, as often as the arithmetic needs (the second read mostly
  * hits L2). A column belongs to the same thread in every pass, so what a pass wrote can be read back, and exact aliases
  * are safe. V is 4 where every tensor allows accesses of four elements, else 1. TPR threads share a row: a warp, or the
  * whole block. */
-#ifndef SKR_RMS_NORM_ANY_CUH
-#define SKR_RMS_NORM_ANY_CUH
+#ifndef SKR_NORM_ANY_CUH
+#define SKR_NORM_ANY_CUH
 
 #include "../../cuda/chunk.cuh"
-#include "rms_norm_rows.cuh"
+#include "norm_rows.cuh"
+
+/* The second sweep of layer_norm's statistics: deviations from the first mean, four columns; and what both sweeps
+ * give. */
+template <int V>
+SKR_DEVICE void add_deviations(const chunk<V> &c, const float *s, float mean, float inverse, float &low, float &square)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (c.in(j)) {
+            float d = s[j] - mean;
+            low = __fmaf_rn(d, inverse, low);
+            square = __fmaf_rn(d, d, square);
+        }
+}
+
+SKR_DEVICE norm_stats around_mean(float mean, float low, float square, int64_t n, float eps)
+{
+    float variance = __fmaf_rn(-low, low, __fdiv_rn(square, (float)n));
+    float rstd = rstd_of_variance(variance < 0.0f ? 0.0f : variance, eps);
+    return {mean, low, -low * rstd, rstd};
+}
 
 /* ---------------------------------------------------------------- forward */
 
-template <int TPR, int THREADS, int V> struct rms_norm_any {
+template <bool CENTRE, int TPR, int THREADS, int V> struct norm_any {
     using Owner = block_owner<TPR, THREADS>;
     static constexpr int WARPS = TPR / 32;
 
@@ -28,13 +49,13 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
         __shared__ __align__(16) typename Owner::shared memory;
         wait_for_previous();
         let_next_start();
-        rms_norm_any k(job, memory);
+        norm_any k(job, memory);
         for (int64_t first = (int64_t)blockIdx.x * Owner::groups; first < job.rows.m;
              first += (int64_t)gridDim.x * Owner::groups)
             k.row(first + threadIdx.x / TPR);
     }
 
-    __device__ __forceinline__ rms_norm_any(const skr_norm_job &j, typename Owner::shared &m) : job(j), owner(m)
+    __device__ __forceinline__ norm_any(const skr_norm_job &j, typename Owner::shared &m) : job(j), owner(m)
     {
         warp = threadIdx.x % TPR / 32;
     }
@@ -56,7 +77,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
         }
     }
 
-    __device__ __forceinline__ void get_y(const chunk<V> &c, float rstd, float *f) const
+    __device__ __forceinline__ void get_y(const chunk<V> &c, const norm_stats &stats, float *f) const
     {
         float w[4];
         get_s(c, true, f);
@@ -64,7 +85,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
             c.load(job.weight.type, weight, w);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            float h = f[j] * rstd;
+            float h = normal<CENTRE>(stats, f[j]);
             if (job.round_before_weight)
                 h = any_rounded(job.x.type, h);
             f[j] = h * ((weight ? w[j] : 1.0f) + job.weight_offset);
@@ -89,7 +110,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
         weight = any_param(job.weight, head), bias = any_param(job.bias, head);
         bool leader = in && threadIdx.x % TPR == 0;
 
-        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f}, inverse = __frcp_rn((float)job.n);
         for (int64_t k = warp; k < chunks; k += WARPS) {
             chunk<V> c(k, n);
             float s[4];
@@ -102,11 +123,28 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
             }
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                part[j] = __fmaf_rn(s[j], s[j], part[j]);
+                part[j] = __fmaf_rn(s[j], CENTRE ? inverse : s[j], part[j]);
         }
-        float rstd = rstd_of(owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3])), job.n, job.eps);
+        float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
+        norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
+        if constexpr (CENTRE) {
+            float low = 0.0f, square = 0.0f;
+            stats.mean = sum;
+            for (int64_t k = warp; k < chunks; k += WARPS) {
+                chunk<V> c(k, n);
+                float s[4];
+                get_s(c, true, s);
+                add_deviations(c, s, sum, inverse, low, square);
+            }
+            owner.template reduce2<skr_sum, skr_sum>(low, square);
+            stats = around_mean(sum, low, square, job.n, job.eps);
+        } else {
+            stats.rstd = rstd_of(sum, job.n, job.eps);
+        }
         if (job.rstd.data && leader)
-            *(float *)any_row(job.rows, job.rstd, at) = rstd;
+            *(float *)any_row(job.rows, job.rstd, at) = stats.rstd;
+        if (CENTRE && job.mean.data && leader)
+            *(float *)any_row(job.rows, job.mean, at) = stats.mean + stats.low;
 
         float amax = 0.0f;
         char *scales = job.quant > SKR_QUANT_TENSOR ? any_row(job.rows, job.scale, at) : nullptr;
@@ -114,7 +152,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
         for (int64_t k = warp; k < chunks; k += WARPS) {
             chunk<V> c(k, n);
             float f[4];
-            get_y(c, rstd, f);
+            get_y(c, stats, f);
             if (y) {
                 c.store(job.y.type, y, f);
 #pragma unroll
@@ -144,7 +182,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
             if (y) /* the rounded y is what is quantised, and x may be gone: y may be x */
                 c.load(job.y.type, y, f);
             else
-                get_y(c, rstd, f);
+                get_y(c, stats, f);
             c.store_quant(job.y_quant.type, y_quant, by, f);
         }
     }
@@ -154,9 +192,44 @@ template <int TPR, int THREADS, int V> struct rms_norm_any {
  *
  * Each owner is one part; its partial sums live in its row of the workspace. */
 
-template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
+template <bool CENTRE, int TPR, int THREADS, int V> struct norm_backward_any {
     using Owner = block_owner<TPR, THREADS>;
     static constexpr int WARPS = TPR / 32;
+
+    /* As saved, or from x. */
+    SKR_DEVICE norm_stats stats_of(const skr_norm_backward_job &job, Owner &owner, int64_t row, const char *x, int warp,
+                                   int64_t chunks)
+    {
+        norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (job.rstd.data) {
+            stats.rstd = *(const float *)any_row(job.rows, job.rstd, row);
+            if (CENTRE)
+                stats.mean = *(const float *)any_row(job.rows, job.mean, row);
+            return stats;
+        }
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f}, inverse = __frcp_rn((float)job.n);
+        for (int64_t i = warp; i < chunks; i += WARPS) {
+            float f[4];
+            chunk<V>(i, job.n).load(job.x.type, x, f);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                part[j] = __fmaf_rn(f[j], CENTRE ? inverse : f[j], part[j]);
+        }
+        float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
+        if constexpr (CENTRE) {
+            float low = 0.0f, square = 0.0f;
+            for (int64_t i = warp; i < chunks; i += WARPS) {
+                chunk<V> c(i, job.n);
+                float f[4];
+                c.load(job.x.type, x, f);
+                add_deviations(c, f, sum, inverse, low, square);
+            }
+            owner.template reduce2<skr_sum, skr_sum>(low, square);
+            return around_mean(sum, low, square, job.n, job.eps);
+        }
+        stats.rstd = rstd_of(sum, job.n, job.eps);
+        return stats;
+    }
 
     SKR_DEVICE void run(const skr_norm_backward_job &job)
     {
@@ -180,7 +253,8 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
             const char *x = any_row(job.rows, job.x, row), *dy = any_row(job.rows, job.dy, row),
                        *dres = any_row(job.rows, job.dres, row);
             char *dx = any_row(job.rows, job.dx, row);
-            float dot[4] = {0.0f, 0.0f, 0.0f, 0.0f}, square[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            norm_stats stats = stats_of(job, owner, row, x, warp, chunks);
+            float dot[4] = {0.0f, 0.0f, 0.0f, 0.0f}, all[4] = {0.0f, 0.0f, 0.0f, 0.0f};
             for (int64_t i = warp; i < chunks; i += WARPS) {
                 chunk<V> c(i, n);
                 float fx[4], fdy[4], fw[4];
@@ -189,32 +263,14 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
                     c.load(job.weight.type, weight, fw);
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    dot[j] = __fmaf_rn(fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset), fx[j], dot[j]);
-                    square[j] = __fmaf_rn(fx[j], fx[j], square[j]);
+                    float g = fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset);
+                    dot[j] = __fmaf_rn(g, normal<CENTRE>(stats, fx[j]), dot[j]);
+                    all[j] += g;
                 }
             }
-            float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]),
-                  sum_square = (square[0] + square[1]) + (square[2] + square[3]);
-            owner.template reduce2<skr_sum, skr_sum>(sum, sum_square);
-            float rstd =
-                job.rstd.data ? *(const float *)any_row(job.rows, job.rstd, row) : rstd_of(sum_square, n, job.eps);
-            float mean = __fdiv_rn(sum, (float)n) * rstd;
-            if (rstd == 0.0f) { /* the sum of squares overflowed, the other sum may have: take it over h */
-                float none = 0.0f;
-                sum = 0.0f;
-                for (int64_t i = warp; i < chunks; i += WARPS) {
-                    chunk<V> c(i, n);
-                    float fx[4], fdy[4], fw[4];
-                    c.load(job.x.type, x, fx), c.load(job.dy.type, dy, fdy);
-                    if (weight)
-                        c.load(job.weight.type, weight, fw);
-#pragma unroll
-                    for (int j = 0; j < 4; j++)
-                        sum = __fmaf_rn(fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset), fx[j] * rstd, sum);
-                }
-                owner.template reduce2<skr_sum, skr_sum>(sum, none);
-                mean = __fdiv_rn(sum, (float)n);
-            }
+            float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]), sum_g = (all[0] + all[1]) + (all[2] + all[3]);
+            owner.template reduce2<skr_sum, skr_sum>(sum, sum_g);
+            float mean = __fdiv_rn(sum, (float)n), mean_g = CENTRE ? __fdiv_rn(sum_g, (float)n) : 0.0f;
             for (int64_t i = warp; i < chunks; i += WARPS) {
                 chunk<V> c(i, n);
                 float fx[4], fdy[4], f[4];
@@ -225,8 +281,8 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
                         c.load(job.weight.type, weight, fw);
 #pragma unroll
                     for (int j = 0; j < 4; j++)
-                        fw[j] = rstd * __fmaf_rn(-(fx[j] * rstd), mean,
-                                                 fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset));
+                        fw[j] = stats.rstd * __fmaf_rn(-normal<CENTRE>(stats, fx[j]), mean,
+                                                       fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset) - mean_g);
                     if (dres) {
                         c.load(job.dres.type, dres, f);
 #pragma unroll
@@ -240,7 +296,7 @@ template <int TPR, int THREADS, int V> struct rms_norm_backward_any {
                         c.load(SKR_F32, dw, f);
 #pragma unroll
                     for (int j = 0; j < 4; j++) {
-                        float h = fx[j] * rstd;
+                        float h = normal<CENTRE>(stats, fx[j]);
                         if (job.round_before_weight)
                             h = any_rounded(job.x.type, h);
                         f[j] = __fmaf_rn(fdy[j], h, k != sub ? f[j] : 0.0f);

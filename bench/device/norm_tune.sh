@@ -1,8 +1,8 @@
 #!/bin/sh
-# rms_norm_tune.sh - build, check every case on the GPU, then tune the shapes of rms_norm; each under its own limit. Results under $OUT.
+# norm_tune.sh - build, check every case on the GPU, then tune the shapes of the norms; each under its own limit. Results under $OUT.
 # SPDX-License-Identifier: Apache-2.0
 #
-#   bench/device/rms_norm_tune.sh [build] [check] [tune]
+#   bench/device/norm_tune.sh [build] [check] [tune]
 cd "$(dirname "$0")/../.." || exit 1
 export OUT="${OUT:-/tmp}" PYTHONUNBUFFERED=1
 parts=${*:-build check tune}
@@ -19,4 +19,4 @@ part() { # NAME SECONDS LINES COMMAND...: the last LINES lines are shown, all ar
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader
 part build 150 3 make BUILD=build CUDA=1 -j16
 part check 60 12 build/saker check --device cuda --all
-part tune 200 45 python3 bench/device/rms_norm_tune.py
+part tune 200 45 python3 bench/device/norm_tune.py

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-# rms_norm_shipped.py - times rms_norm of the built library on a GPU beside a copy of the same bytes: 2^27 elements, and QuACK's shapes.
+# norm_shipped.py - times rms_norm of the built library on a GPU beside a copy of the same bytes: 2^27 elements, and QuACK's shapes.
 # SPDX-License-Identifier: Apache-2.0
 #
-#   python3 bench/device/rms_norm_shipped.py [BUILD]
+#   python3 bench/device/norm_shipped.py [BUILD]
 import os
 import sys
 import tempfile
 
 import gpu
 import torch
-from rms_norm_shapes import COPY
+from norm_shapes import COPY
 
 sys.path.insert(0, f"{gpu.ROOT}/bench")
 import ours  # noqa: E402

@@ -1,5 +1,5 @@
-/* rms_norm_backward_rows.cuh - rms_norm backward on rows that fit their owner, 16-byte accesses throughout.
- * SPDX-License-Identifier: Apache-2.0
+/* norm_backward_rows.cuh - rms_norm and layer_norm (CENTRE) backward on rows that fit their owner, 16-byte accesses
+ * throughout. SPDX-License-Identifier: Apache-2.0
  *
  * x and dy (of one type T) are read once, dx is written once. The problem is cut into n_parts parts, one block or
  * cluster each, which walk over their rows with a fixed stride, keep their columns' dweight sums in registers and write
@@ -8,23 +8,26 @@
  * memory: registers would be taken from everybody. Each thread copies its own vectors of the next STAGES rows to its
  * own slots in shared memory, so that bytes are always under way.
  *
- * LEAN is the common case, with about half the instructions a row: rstd is given, rows have one stride, the same for x,
- * dy and dx (of T), one weight, no dres, no dbias, no round_before_weight. W_SHARED: weights in shared memory, not in
- * registers. */
-#ifndef SKR_RMS_NORM_BACKWARD_ROWS_CUH
-#define SKR_RMS_NORM_BACKWARD_ROWS_CUH
+ * LEAN is the common case, with about half the instructions a row: the statistics are given, rows have one stride, the
+ * same for x, dy and dx (of T), one weight, no dres, no dbias (layer_norm: with or without), no round_before_weight.
+ * W_SHARED: weights in shared memory, not in registers. */
+#ifndef SKR_NORM_BACKWARD_ROWS_CUH
+#define SKR_NORM_BACKWARD_ROWS_CUH
 
-#include "rms_norm_rows.cuh"
+#include "norm_rows.cuh"
 
-template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> struct rms_norm_backward {
+template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> struct norm_backward {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, THREADS = Owner::threads;
     /* Of wide rows with one stage, dy stays in its slots until the second pass, which refills each slot as it empties
      * it: fewer registers. */
     static constexpr bool LATE = STAGES == 1 && VPT * V > 16;
     static constexpr int KEPT = LATE ? 1 : VPT;
-    /* Shared memory: x and dy of each stage, rstd of each stage, weights, sums of dbias, dres of each stage and one
-     * more. */
-    static constexpr int RSTD_AT = STAGES * 2 * VPT * THREADS * 16, WEIGHT_AT = RSTD_AT + STAGES * THREADS * 4,
+    /* Few sums of dbias stay in registers after all. */
+    static constexpr bool DB_HELD = LEAN && CENTRE && VPT * V <= 16;
+    /* Shared memory: x and dy of each stage, rstd (and mean) of each stage, weights, sums of dbias, dres of each stage
+     * and one more. */
+    static constexpr int STATS = CENTRE ? 2 : 1, RSTD_AT = STAGES * 2 * VPT * THREADS * 16,
+                         WEIGHT_AT = RSTD_AT + STAGES * STATS * THREADS * 4,
                          DBIAS_AT = WEIGHT_AT + (W_SHARED ? VPT * V * 4 * THREADS : 0);
 
     const skr_norm_backward_job &job;
@@ -35,17 +38,17 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
     uint32_t slots, dres_slots;
     int dres_bytes;
     float w[W_SHARED ? 1 : VPT][V];
-    float dw[VPT][V];
+    float dw[VPT][V], db[DB_HELD ? VPT : 1][V];
 
     SKR_DEVICE void run(const skr_norm_backward_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
-        extern __shared__ __align__(16) unsigned char dynamic[];
+        extern __shared__ __align__(128) unsigned char dynamic[];
         Owner owner(memory);
         owner.start();
         wait_for_previous();
         let_next_start();
-        rms_norm_backward k(job, owner, shared_address(dynamic));
+        norm_backward k(job, owner, shared_address(dynamic));
         k.walk(owner);
         float *out = (float *)job.head.workspace + (int64_t)owner.index() * job.n;
         if (job.dweight.data) {
@@ -58,7 +61,7 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
         }
     }
 
-    __device__ __forceinline__ rms_norm_backward(const skr_norm_backward_job &j, const Owner &owner, uint32_t dynamic)
+    __device__ __forceinline__ norm_backward(const skr_norm_backward_job &j, const Owner &owner, uint32_t dynamic)
         : job(j)
     {
         slice = row_slice<Owner>::template of<V>(owner, j.n);
@@ -85,7 +88,7 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
     }
     __device__ __forceinline__ bool dbias() const
     {
-        return !LEAN && job.dbias.data;
+        return (!LEAN || CENTRE) && job.dbias.data;
     }
     __device__ __forceinline__ skr_row row(int k) const
     {
@@ -111,9 +114,10 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
     {
         return slots + ((stage * 2 + which) * VPT + i) * THREADS * 16;
     }
-    __device__ __forceinline__ uint32_t rstd_slot(int stage) const
+    /* which: 0 rstd, 1 mean */
+    __device__ __forceinline__ uint32_t stats_slot(int stage, int which) const
     {
-        return slots + RSTD_AT - threadIdx.x * 12 + stage * THREADS * 4;
+        return slots + RSTD_AT - threadIdx.x * 12 + (stage * STATS + which) * THREADS * 4;
     }
     __device__ __forceinline__ uint32_t weight_slot(int i, int c) const
     {
@@ -141,10 +145,11 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
                     if (DY)
                         copy_async16(slot(stage, 1, i), dy + i * L * 16);
                 }
-            if (rstd())
-                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(rstd_slot(stage)),
-                             "l"(row_at<char>(job.rstd, index, 4))
-                             : "memory");
+            if (rstd()) {
+                copy_async4(stats_slot(stage, 0), row_at<char>(job.rstd, index, 4));
+                if (CENTRE)
+                    copy_async4(stats_slot(stage, CENTRE), row_at<char>(job.mean, index, 4));
+            }
             if (dres()) {
                 const char *d = at(job.dres, index, skr_type_bytes(job.dres.type));
 #pragma unroll
@@ -169,14 +174,20 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
         }
     }
 
-    __device__ __forceinline__ void add_dbias(int i, const float *dy) const
+    __device__ __forceinline__ void add_dbias(int i, const float *dy)
     {
+        if constexpr (DB_HELD) {
 #pragma unroll
-        for (int c = 0; c < V; c += 4) {
-            float sum[4];
-            unpack<SKR_F32>(shared_load16(dbias_slot(i, c)), sum);
-            sum[0] += dy[c], sum[1] += dy[c + 1], sum[2] += dy[c + 2], sum[3] += dy[c + 3];
-            shared_store16(dbias_slot(i, c), pack<SKR_F32>(sum));
+            for (int c = 0; c < V; c++)
+                db[i][c] += dy[c];
+        } else {
+#pragma unroll
+            for (int c = 0; c < V; c += 4) {
+                float sum[4];
+                unpack<SKR_F32>(shared_load16(dbias_slot(i, c)), sum);
+                sum[0] += dy[c], sum[1] += dy[c + 1], sum[2] += dy[c + 2], sum[3] += dy[c + 3];
+                shared_store16(dbias_slot(i, c), pack<SKR_F32>(sum));
+            }
         }
     }
 
@@ -187,7 +198,10 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
         for (int i = 0; i < VPT; i++)
 #pragma unroll
             for (int c = 0; c < V; c += 4)
-                unpack<SKR_F32>(shared_load16(dbias_slot(i, c)), dw[i] + c);
+                if (DB_HELD)
+                    unpack<SKR_F32>(pack<SKR_F32>(db[DB_HELD ? i : 0] + c), dw[i] + c);
+                else
+                    unpack<SKR_F32>(shared_load16(dbias_slot(i, c)), dw[i] + c);
     }
 
     __device__ __forceinline__ void walk(Owner &owner)
@@ -200,14 +214,14 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
             float f[V];
 #pragma unroll
             for (int c = 0; c < V; c++)
-                f[c] = dw[i][c] = 0.0f;
+                f[c] = dw[i][c] = db[DB_HELD ? i : 0][c] = 0.0f;
             if (i < slice.valid)
                 load_weight<V>(job.weight, job.weight_offset, head * job.weight.stride + column(i), f);
 #pragma unroll
             for (int c = 0; c < V; c += 4) {
                 if (W_SHARED)
                     shared_store16(weight_slot(i, c), pack<SKR_F32>(f + c));
-                if (dbias())
+                if (!DB_HELD && dbias())
                     shared_store16(dbias_slot(i, c), make_uint4(0, 0, 0, 0));
             }
             if (!W_SHARED)
@@ -216,6 +230,7 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
                     w[W_SHARED ? 0 : i][c] = f[c];
         }
         owner.ready();
+        float inverse = __frcp_rn((float)job.n);
         int stage = 0, dres_stage = 0;
         for (; first < rows; first += step) { /* the same for all threads of a block */
             copy_async_wait<STAGES - 1>();
@@ -227,39 +242,54 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
                 if (!LATE)
                     dy[i < KEPT ? i : 0] = fetch(in, stage, 1, i);
             }
-            float rs = 0.0f;
-            if (rstd() && in)
-                asm volatile("ld.shared.f32 %0, [%1];" : "=f"(rs) : "r"(rstd_slot(stage)) : "memory");
+            norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
+            if (rstd() && in) {
+                stats.rstd = shared_load4(stats_slot(stage, 0));
+                if (CENTRE)
+                    stats.mean = shared_load4(stats_slot(stage, CENTRE));
+            }
+            if constexpr (CENTRE && !LEAN)
+                if (!rstd())
+                    stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid,
+                                                      piece_of<Owner, V, VPT>(slice.valid, job.n),
+                                                      [&](int i, float *f) { unpack<T>(x[i], f); });
 
-            float dot[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
+            /* Sums of g * (x - mean), and of g (CENTRE) or of the squares of x. */
+            float dot[2] = {0.0f, 0.0f}, other[2] = {0.0f, 0.0f};
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
                 float fx[V], fdy[V], fw[V];
                 unpack<T>(x[i], fx), unpack<T>(LATE ? fetch(in, stage, 1, i) : dy[i < KEPT ? i : 0], fdy),
                     weights(i, fw);
 #pragma unroll
-                for (int c = 0; c < V; c++)
-                    dot[c & 1] = __fmaf_rn(fdy[c] * fw[c], fx[c], dot[c & 1]);
-                if (!rstd())
+                for (int c = 0; c < V; c++) {
+                    float g = fdy[c] * fw[c];
+                    dot[c & 1] = __fmaf_rn(g, CENTRE ? fx[c] - stats.mean : fx[c], dot[c & 1]);
+                    if (CENTRE)
+                        other[c & 1] += g;
+                }
+                if (!CENTRE && !rstd())
 #pragma unroll
                     for (int c = 0; c < V; c++)
-                        square[c & 1] = __fmaf_rn(fx[c], fx[c], square[c & 1]);
+                        other[c & 1] = __fmaf_rn(fx[c], fx[c], other[c & 1]);
             }
             int last = dres_stage == 0
                            ? STAGES
                            : dres_stage - 1; /* the slot after the newest row's: dres is still needed below */
             copy<!LATE>(first + STAGES * step, stage, last);
-            float sum = dot[0] + dot[1], sum_square = square[0] + square[1];
-            if (rstd()) {
+            float sum = dot[0] + dot[1], second = other[0] + other[1];
+            if (!CENTRE && rstd())
                 sum = owner.template reduce<skr_sum>(sum);
-            } else {
-                owner.template reduce2<skr_sum, skr_sum>(sum, sum_square);
-                rs = rstd_of(sum_square, job.n, job.eps);
-            }
-            float mean = __fdiv_rn(sum, (float)job.n) * rs;
-            if (in && rs == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
-                mean = __fdiv_rn(owner.template reduce<skr_sum>(dot_h(in, rs, x, dy)), (float)job.n);
-            finish(in, mean, rs, x, dy, dres_stage);
+            else
+                owner.template reduce2<skr_sum, skr_sum>(sum, second);
+            if (CENTRE)
+                sum = __fmaf_rn(-stats.low, second, sum);
+            else if (!rstd())
+                stats.rstd = rstd_of(second, job.n, job.eps);
+            float mean = sum * inverse * stats.rstd;
+            if (in && stats.rstd == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
+                mean = owner.template reduce<skr_sum>(dot_h(in, stats, x, dy)) * inverse;
+            finish(in, mean, CENTRE ? second * inverse : 0.0f, stats, x, dy, dres_stage);
             stage = stage + 1 < STAGES ? stage + 1 : 0;
             dres_stage = dres_stage < STAGES ? dres_stage + 1 : 0;
         }
@@ -271,7 +301,8 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
         return in && i < slice.valid ? shared_load16(slot(stage, which, i)) : make_uint4(0, 0, 0, 0);
     }
 
-    __device__ __forceinline__ float dot_h(bool in, float rstd, const uint4 (&x)[VPT], const uint4 (&dy)[KEPT]) const
+    __device__ __forceinline__ float dot_h(bool in, const norm_stats &stats, const uint4 (&x)[VPT],
+                                           const uint4 (&dy)[KEPT]) const
     {
         float sum = 0.0f;
 #pragma unroll
@@ -280,14 +311,14 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
             unpack<T>(x[i], fx), unpack<T>(LATE ? fetch(in, 0, 1, i) : dy[i < KEPT ? i : 0], fdy), weights(i, fw);
 #pragma unroll
             for (int c = 0; c < V; c++)
-                sum = __fmaf_rn(fdy[c] * fw[c], fx[c] * rstd, sum);
+                sum = __fmaf_rn(fdy[c] * fw[c], normal<CENTRE>(stats, fx[c]), sum);
         }
         return sum;
     }
 
-    /* h = x * rstd; dx = rstd * (g - h * mean(g * h)) + dres; dw += dy * h; db += dy */
-    __device__ __forceinline__ void finish(bool in, float mean, float rstd, uint4 (&x)[VPT], uint4 (&dy)[KEPT],
-                                           int dres_stage)
+    /* dx = rstd * (g - mean(g) - h * mean(g * h)) + dres, mean(g) only with CENTRE; dw += dy * h; db += dy */
+    __device__ __forceinline__ void finish(bool in, float mean, float mean_g, const norm_stats &stats, uint4 (&x)[VPT],
+                                           uint4 (&dy)[KEPT], int dres_stage)
     {
         bool more = LATE && mine(first + step) < rows;
         const char *next = at(job.dy, row(mine(first + step)), skr_elem<T>::bytes);
@@ -307,8 +338,8 @@ template <int T, class Owner, int VPT, int STAGES, bool W_SHARED, bool LEAN> str
             unpack<T>(x[i], fx), unpack<T>(dy[i < KEPT ? i : 0], fdy), weights(i, fw);
 #pragma unroll
             for (int c = 0; c < V; c++) {
-                float h = fx[c] * rstd;
-                fw[c] = rstd * __fmaf_rn(-h, mean, fdy[c] * fw[c]);
+                float h = normal<CENTRE>(stats, fx[c]), g = fdy[c] * fw[c];
+                fw[c] = stats.rstd * __fmaf_rn(-h, mean, CENTRE ? g - mean_g : g);
                 fx[c] = h;
             }
             if (!LEAN && job.round_before_weight)
