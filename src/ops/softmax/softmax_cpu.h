@@ -53,7 +53,7 @@ static void get_run(int type, const char *p, int64_t step, float *to, int64_t n)
         widen(type, p, 0.0f, to, n);
     else
         for (int64_t i = 0; i < n; i++)
-            to[i] = load_one(type, p, i * step);
+            to[i] = load_element(type, p, i * step);
 }
 
 static void put_run(int type, const float *from, char *p, int64_t step, int64_t n)
@@ -64,7 +64,7 @@ static void put_run(int type, const float *from, char *p, int64_t step, int64_t 
         widen(SKR_F32, from, 0.0f, (float *)p, n);
     else
         for (int64_t i = 0; i < n; i++)
-            store_one(type, p, i * step, from[i]);
+            store_element(type, p, i * step, from[i]);
 }
 
 static inline char *tile_column(const tile_view *v, int64_t k)
