@@ -121,7 +121,7 @@ $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(wildcard $(dir $(1))*.h $(dir $
 	$(Q)$(NVCC) $(NVCCFLAGS) $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
-$(foreach f,$(CU),$(eval $(call $(if $(findstring $(ONLY),$(notdir $(f))),fatbin_rule,empty_rule),$(f))))
+$(foreach f,$(CU),$(eval $(call $(if $(if $(ONLY),$(findstring $(ONLY),$(notdir $(f))),all),fatbin_rule,empty_rule),$(f))))
 
 $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 	@mkdir -p $(@D)
