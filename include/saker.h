@@ -510,9 +510,9 @@ typedef enum saker_reduction {
  *   loss = (1 - e) * w[t] * (lse - s[t]) + e / V * sum_c w[c] * (lse - s[c]) + z_loss * lse^2,  w: class weight, or 1
  *
  * as PyTorch combines them; mean divides by the sum of w[t], and its z-loss part by the number of rows, ignored rows
- * not counted. A row whose target is ignore_index is ignored: its loss is 0, its gradient is 0 whatever its logits
- * hold, and its logits are read only where lse is wanted. ignore_index counts when has_ignore_index is 1, so that it
- * can be 0; otherwise it is -100. A target outside [0, V) that is not ignore_index counts as ignored and is reported by
+ * not counted. A row whose target is ignore_index is ignored: its loss is 0, and its gradient is 0 whatever its logits
+ * hold; lse is that of the row all the same. ignore_index counts when has_ignore_index is 1, so that it can be 0;
+ * otherwise it is -100. A target outside [0, V) that is not ignore_index counts as ignored and is reported by
  * saker_context_check (SAKER_BAD_INDEX).
  *
  * dlogits is the gradient of the (reduced) loss times grad: one read and one write of the logits in all. dlogits may

@@ -121,7 +121,7 @@ static void copy_param(const skr_job_head *head, const skr_param *p, float offse
 }
 
 /* One element of a float type. */
-static inline float load_one(int type, const void *p, int64_t i)
+static inline float load_element(int type, const void *p, int64_t i)
 {
     float f[SKR_LANES];
     if (type == SKR_F32)
@@ -130,7 +130,7 @@ static inline float load_one(int type, const void *p, int64_t i)
     return f[0];
 }
 
-static inline void store_one(int type, void *p, int64_t i, float f)
+static inline void store_element(int type, void *p, int64_t i, float f)
 {
     if (type == SKR_F32)
         ((float *)p)[i] = f;

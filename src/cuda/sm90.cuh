@@ -215,28 +215,6 @@ template <int THREADS, int WORDS = 2> struct cluster_owner {
         a = s.x, b = s.y;
     }
 
-    /* Sums of exponentials, each against its own maximum (lanes_exp_sum). */
-    __device__ __forceinline__ void reduce_exp(float &max, float &sum)
-    {
-        lanes_exp_sum<32>(max, sum);
-        next(8);
-        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, total = my_size * warps;
-        if (lane < my_size)
-            send8(peer_address(shared_address(&memory.partial[area][2 * (my_rank * warps + warp)]), lane), max, sum,
-                  peer_address(shared_address(&memory.barrier[area]), lane));
-        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
-        const float2 *pair = (const float2 *)memory.partial[area];
-        max = lane < total ? pair[lane].x : pair[0].x; /* any twice is as good as once */
-        for (uint32_t k = lane + 32; k < total; k += 32)
-            max = fmaxf(max, pair[k].x);
-        max = lanes_reduce<skr_max, 32>(max);
-        float base = exp_base(max);
-        sum = lane < total ? pair[lane].y * exp_flush(pair[lane].x - base) : 0.0f;
-        for (uint32_t k = lane + 32; k < total; k += 32)
-            sum += pair[k].y * exp_flush(pair[k].x - base);
-        sum = lanes_reduce<skr_sum, 32>(sum);
-    }
-
   private:
     /* The next exchange: area and parity go 0/0, 1/0, 0/1, 1/1, 0/0 ... */
     __device__ __forceinline__ void next(uint32_t bytes)

@@ -9,6 +9,7 @@
     q, k = saker.torch.rope(q, k, base=500000.0)               # rotary positions; RotaryEmbedding reads configurations
     y = saker.torch.swiglu(gate_up)                            # silu(gate) * up of [..., 2N], or swiglu(gate, up)
     q, scale = saker.torch.quantize(x, per="block")            # float8, one scale for 128 columns
+    loss = saker.torch.cross_entropy(logits, target)           # in place of torch.nn.functional.cross_entropy
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -19,6 +20,7 @@ if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
 
 from ._activation import SwiGLU, activation, activation_quant, gelu, relu2, silu, swiglu
 from ._adamw import AdamW, adamw_, sum_squares_
+from ._cross_entropy import cross_entropy, cross_entropy_and_gradient
 from ._embedding import embedding
 from ._hadamard import hadamard
 from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant

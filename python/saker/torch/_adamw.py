@@ -28,17 +28,14 @@ def _flat(*tensors):
     return [t.reshape(1) if t.dim() == 0 else t for t in tensors]
 
 
-def _adamw(
-    param, grad, exp_avg, exp_avg_sq, top, grad_scale, grad_sum_squares, lr, b1, b2, eps, decay, max_norm, step, maximize
-):
+def _adamw(param, grad, exp_avg, exp_avg_sq, top, scale, squares, lr, b1, b2, eps, decay, max_norm, step, maximize):
     if grad.stride() != param.stride():
         grad = torch.empty_like(param, dtype=grad.dtype).copy_(grad)
     tensors = [param, grad.resolve_neg(), exp_avg, exp_avg_sq] + ([] if top is None else [top])
     tensors = _flat(*tensors)
     tensors += [None] * (5 - len(tensors))
-    _call(
-        *tensors, grad_scale, grad_sum_squares, lr, b1 or _TINY, b2 or _TINY, eps or _TINY, decay, max_norm, step, maximize
-    )
+    betas_eps = (b1 or _TINY, b2 or _TINY, eps or _TINY)
+    _call(*tensors, scale, squares, lr, *betas_eps, decay, max_norm, step, maximize)
 
 
 register(

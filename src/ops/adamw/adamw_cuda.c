@@ -5,11 +5,16 @@
 
 SKR_FATBIN(adamw_sm80)
 
-/* By elements of a thread. */
-static skr_cuda_kernel kernels[3] = {SKR_KERNEL(adamw_sm80, "skr_adamw_1", 0, 1),
-                                     SKR_KERNEL(adamw_sm80, "skr_adamw_4", 0, 1),
-                                     SKR_KERNEL(adamw_sm80, "skr_adamw_8", 0, 1)};
-static const char *const variants[3] = {"1 element", "4 elements", "8 elements"};
+enum { ANY1, ANY4, ANY8, SAME };
+/* Any types, by elements of a thread; then one type for all, without amsgrad. */
+static skr_cuda_kernel kernels[SAME + 3] = {[ANY1] = SKR_KERNEL(adamw_sm80, "skr_adamw_1", 0, 1),
+                                            [ANY4] = SKR_KERNEL(adamw_sm80, "skr_adamw_4", 0, 1),
+                                            [ANY8] = SKR_KERNEL(adamw_sm80, "skr_adamw_8", 0, 1),
+                                            [SAME + SKR_F32] = SKR_KERNEL(adamw_sm80, "skr_adamw_f32", 0, 1),
+                                            [SAME + SKR_F16] = SKR_KERNEL(adamw_sm80, "skr_adamw_f16", 0, 1),
+                                            [SAME + SKR_BF16] = SKR_KERNEL(adamw_sm80, "skr_adamw_bf16", 0, 1)};
+static const char *const variants[SAME + 3] = {"1 element", "4 elements", "8 elements", "f32", "f16", "bf16"};
+static const int width[SAME + 3] = {1, 4, 8, 4, 8, 8};
 
 static bool aligned(const skr_adamw_job *job, int vec)
 {
@@ -32,8 +37,11 @@ saker_status skr_adamw_plan_cuda(skr_call *call, skr_adamw_job *job, const skr_t
     /* 16 bytes of the widest type. */
     bool all_narrow = narrow(&job->param) && narrow(&job->grad) && narrow(&job->exp_avg) && narrow(&job->exp_avg_sq) &&
                       narrow(&job->max_sq);
-    int which = all_narrow && aligned(job, 8) ? 2 : aligned(job, 4) ? 1 : 0;
-    static const int width[3] = {1, 4, 8};
+    int which = all_narrow && aligned(job, 8) ? ANY8 : aligned(job, 4) ? ANY4 : ANY1, type = job->param.type;
+    bool same =
+        !job->max_sq.data && job->grad.type == type && job->exp_avg.type == type && job->exp_avg_sq.type == type;
+    if (same && aligned(job, type == SKR_F32 ? 4 : 8))
+        which = SAME + type;
     job->pieces = skr_ceil_div(job->n, SKR_ADAMW_THREADS * width[which]);
     plan->variant = variants[which];
     skr_step *step = skr_plan_step(plan);

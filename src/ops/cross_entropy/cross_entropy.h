@@ -98,8 +98,9 @@ SKR_INLINE int64_t skr_ce_target(const skr_rows *target, int64_t offset)
 
 /* What the reductions and smoothing make of the weights, for the whole call. */
 typedef struct skr_ce_scale {
-    float entropy, z; /* factors of the two parts of the loss in the gradient: 1, or one over what the mean divides by */
-    float smooth;     /* k * all */
+    float entropy,
+        z;        /* factors of the two parts of the loss in the gradient: 1, or one over what the mean divides by */
+    float smooth; /* k * all */
     float k;
     float hard; /* 1 - label_smoothing */
 } skr_ce_scale;

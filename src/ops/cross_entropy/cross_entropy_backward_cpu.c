@@ -39,9 +39,13 @@ typedef void (*p_fn)(const void *x, float lse, float a, void *y, int64_t n);
         p_body(SKR_##xt, SKR_##yt, x, lse, a, y, n);                                                                   \
     }
 #define PS(xt) P(xt, F32) P(xt, F16) P(xt, BF16)
-PS(F32) PS(F16) PS(BF16)
-#define P_ROW(xt) {p_##xt##_F32, p_##xt##_F16, p_##xt##_BF16}
-static const p_fn ps[3][3] = {P_ROW(F32), P_ROW(F16), P_ROW(BF16)};
+PS(F32)
+PS(F16) PS(BF16)
+#define P_ROW(xt)                                                                                                      \
+    {                                                                                                                  \
+        p_##xt##_F32, p_##xt##_F16, p_##xt##_BF16                                                                      \
+    }
+    static const p_fn ps[3][3] = {P_ROW(F32), P_ROW(F16), P_ROW(BF16)};
 
 static void plain_row(const job_t *job, const char *x, char *y, float lse, int64_t hit, skr_ce_coef c)
 {

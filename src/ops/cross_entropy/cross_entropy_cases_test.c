@@ -74,15 +74,8 @@ static void options(void)
     static const struct {
         float e, z, cap;
         int has;
-    } o[] = {{0, 0, 0, 0},
-             {0, 0, 0, W},
-             {0.1f, 0, 0, 0},
-             {0.1f, 0, 0, W},
-             {1, 0, 0, 0},
-             {0, 1e-3f, 0, 0},
-             {0, 0, 2, 0},
-             {0, 0, 30, W},
-             {0.3f, 1e-2f, 5, W}};
+    } o[] = {{0, 0, 0, 0},     {0, 0, 0, W}, {0.1f, 0, 0, 0}, {0.1f, 0, 0, W},    {1, 0, 0, 0},
+             {0, 1e-3f, 0, 0}, {0, 0, 2, 0}, {0, 0, 30, W},   {0.3f, 1e-2f, 5, W}};
     for (size_t k = 0; k < COUNT(o); k++)
         for (int reduction = 0; reduction < 3; reduction++)
             for (size_t i = 0; i < COUNT(floats); i++)
@@ -116,7 +109,8 @@ static void options(void)
     forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {3}, .n = 64, .has = LOSS});
     forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {3}, .n = 64, .has = LSE});
     forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {3}, .n = 64, .has = DL});
-    forward((struct spec){.x = SAKER_F32, .n_lead = 1, .lead = {3}, .n = 65, .has = DL | IGNORE, .ignore = 0, .high = 1});
+    forward(
+        (struct spec){.x = SAKER_F32, .n_lead = 1, .lead = {3}, .n = 65, .has = DL | IGNORE, .ignore = 0, .high = 1});
 }
 
 /* Targets that are ignored, all of them, none, out of range; ignore_index 0. */
@@ -143,8 +137,8 @@ static void targets(void)
 
 static void contents(void)
 {
-    static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_ZERO,   SUITE_CONSTANT, SUITE_LARGE,  SUITE_HUGE,
-                                       SUITE_TINY,    SUITE_MAX,    SUITE_OFFSET,   SUITE_ONE_NAN, SUITE_ONE_INF,
+    static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_ZERO,   SUITE_CONSTANT,   SUITE_LARGE,   SUITE_HUGE,
+                                       SUITE_TINY,    SUITE_MAX,    SUITE_OFFSET,     SUITE_ONE_NAN, SUITE_ONE_INF,
                                        SUITE_EDGES,   SUITE_MASKED, SUITE_ALTERNATING};
     for (size_t k = 0; k < COUNT(fills); k++)
         for (size_t i = 0; i < COUNT(floats); i++)
@@ -173,7 +167,8 @@ static void layouts(void)
 {
     for (int layout = PADDED; layout <= EXPANDED; layout++)
         for (size_t i = 0; i < COUNT(floats); i++) {
-            all((struct spec){.x = floats[i], .n_lead = 2, .lead = {3, 4}, .n = 33, .layout = layout, .has = GRAD | DLSE});
+            all((struct spec){
+                .x = floats[i], .n_lead = 2, .lead = {3, 4}, .n = 33, .layout = layout, .has = GRAD | DLSE});
             all((struct spec){.x = floats[i],
                               .n_lead = 3,
                               .lead = {2, 3, 2},
@@ -227,8 +222,8 @@ static void shards(void)
                               .vocab = 6000,
                               .has = PARTIAL,
                               .fill = fills[k]});
-    forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {40}, .n = 8, .vocab = 9, .low = -2, .high = 10,
-                          .has = PARTIAL | BAD});
+    forward((struct spec){
+        .x = SAKER_BF16, .n_lead = 1, .lead = {40}, .n = 8, .vocab = 9, .low = -2, .high = 10, .has = PARTIAL | BAD});
 }
 
 static void merges(void)
@@ -273,7 +268,8 @@ static void bench(void)
         static const int64_t n[] = {1024, 4096, 32000, 50257, 131072};
         for (size_t k = 0; k < COUNT(n); k++) {
             int demo = n[k] == 32000 && i == 0 ? SUITE_DEMO : 0;
-            struct spec s = {.x = types[i], .n_lead = 1, .lead = {elements / n[k]}, .n = n[k], .use = SUITE_BENCH | demo};
+            struct spec s = {
+                .x = types[i], .n_lead = 1, .lead = {elements / n[k]}, .n = n[k], .use = SUITE_BENCH | demo};
             s.has = LOSS | LSE;
             forward(s);
             s.has |= DL;
@@ -283,7 +279,8 @@ static void bench(void)
             backward(s);
         }
         for (int64_t w = 256; w <= 262144; w *= 2) {
-            struct spec s = {.x = types[i], .n_lead = 1, .lead = {((int64_t)1 << 28) / w}, .n = w, .use = SUITE_BENCH_CUDA};
+            struct spec s = {
+                .x = types[i], .n_lead = 1, .lead = {((int64_t)1 << 28) / w}, .n = w, .use = SUITE_BENCH_CUDA};
             if (types[i] == SAKER_F32)
                 s.lead[0] /= 2;
             s.has = LOSS | LSE;

@@ -5,6 +5,8 @@
 #ifndef SKR_CROSS_ENTROPY_ROW_CUH
 #define SKR_CROSS_ENTROPY_ROW_CUH
 
+#include "../../cuda/exponent.cuh"
+#include "../../cuda/loose.cuh"
 #include "../../cuda/rows.cuh"
 #include "cross_entropy.h"
 
@@ -57,6 +59,14 @@ template <class Row> struct ce_target {
     }
 };
 
+/* Sums of exponentials, each against its thread's own maximum, brought to the row's. */
+template <class Owner> SKR_DEVICE void join_sums(Owner &owner, float &max, float &sum)
+{
+    skr_softmax_sums pair = {SKR_LOG2E};
+    pair.lanes < Owner::lanes<32 ? Owner::lanes : 32>(max, sum);
+    owner.join(pair, max, sum);
+}
+
 SKR_DEVICE float capped(float x, float softcap)
 {
     return softcap != 0.0f ? softcap * tanhf(x / softcap) : x;
@@ -77,24 +87,26 @@ SKR_DEVICE void put_loss(const skr_cross_entropy_job &job, const Row &row, int64
         ((skr_ce_loss *)((char *)job.head.workspace + job.room.loss_at))[number] = loss;
 }
 
-/* Class weights of V columns from column `at` on; 1 without. */
-template <int V> SKR_DEVICE void class_weights(const skr_cross_entropy_job &job, int64_t at, float *w)
+/* Class weights of V columns from column `at` on; 1 without. LOOSE: some may lie beyond the row. */
+template <int V, bool LOOSE> SKR_DEVICE void class_weights(const skr_cross_entropy_job &job, int64_t at, float *w)
 {
     const char *p = (const char *)job.weight.data + (job.start + at) * skr_type_bytes(job.weight.type);
 #pragma unroll
     for (int c = 0; c < V; c++)
-        w[c] = job.weight.data ? any_load1(job.weight.type, p + c * skr_type_bytes(job.weight.type)) : 1.0f;
+        w[c] = job.weight.data && (!LOOSE || at + c < job.n)
+                   ? any_load1(job.weight.type, p + c * skr_type_bytes(job.weight.type))
+                   : 1.0f;
 }
 
 /* f holds p * a of V columns from column `at` on, x their logits, place: the target among them if it is below V;
  * leaves the gradient in f. */
-template <int V, bool FULL>
-SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job, const skr_ce_coef &k, uint32_t place, int64_t at,
-                                const float *x, float *f)
+template <int V, bool FULL, bool LOOSE> SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job,
+                                                                        const skr_ce_coef &k, uint32_t place,
+                                                                        int64_t at, const float *x, float *f)
 {
     if (FULL && k.c != 0.0f) {
         float w[V];
-        class_weights<V>(job, at, w);
+        class_weights<V, LOOSE>(job, at, w);
 #pragma unroll
         for (int c = 0; c < V; c++)
             f[c] = __fmaf_rn(-k.c, w[c], f[c]);
@@ -125,9 +137,9 @@ template <int T, int V> struct ce_vector {
     {
         return packed_max<T, U>(&v->raw);
     }
-    __device__ __forceinline__ void load(const char *p)
+    template <bool LOOSE> __device__ __forceinline__ void load(const char *row, int64_t v, int64_t n)
     {
-        raw = load16_once(p);
+        raw = LOOSE ? load16_loose<T>(row, v, n) : load16_once(row + v * 16);
     }
     /* -infinity: neutral for maxima and sums of exponentials. */
     __device__ __forceinline__ void none()
@@ -151,9 +163,9 @@ template <int T> struct ce_vector<T, 1> {
             m = fmaxf(m, v[u].value);
         return m;
     }
-    __device__ __forceinline__ void load(const char *p)
+    template <bool LOOSE> __device__ __forceinline__ void load(const char *row, int64_t v, int64_t n)
     {
-        value = any_load1(T, p);
+        value = any_load1(T, row + v * skr_elem<T>::bytes);
     }
     __device__ __forceinline__ void none()
     {
@@ -173,7 +185,7 @@ template <int T, int V, bool SAME> SKR_DEVICE void put_vector(int type, char *p,
     else if (SAME)
         store16_once(p, pack<T>(f));
     else
-        any_store < V == 1 ? 4 : V > (type, p, f);
+        any_store<V == 1 ? 4 : V>(type, p, f);
 }
 
 #endif

@@ -17,7 +17,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
 
     const skr_cross_entropy_job &job;
     int row, start, valid; /* of this thread: its row (-1: none), its vectors start, start + L, ... */
-    int mine, place; /* where the target's column is: vector of this thread, element; mine < 0: elsewhere */
+    int mine, place;       /* where the target's column is: vector of this thread, element; mine < 0: elsewhere */
     uint4 raw[VPT];
     float kept[KEEP ? VPT * V : 1];
 
@@ -93,7 +93,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
             get(i, f);
             if (FULL && job.smoothing != 0.0f && i < valid) {
                 float w[V];
-                class_weights<V>(job, (int64_t)(start + i * L) * V, w);
+                class_weights<V, false>(job, (int64_t)(start + i * L) * V, w);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     smooth = __fmaf_rn(f[c], scale.k * w[c], smooth);
@@ -107,7 +107,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
             }
         }
         float sum = ((part[0] + part[1]) + (part[2] + part[3])) * e.fix;
-        owner.reduce_exp(top, sum);
+        join_sums(owner, top, sum);
         if (FULL && job.smoothing != 0.0f)
             smooth = owner.template reduce<skr_sum>(smooth);
 
@@ -150,7 +150,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
 #pragma unroll
             for (int c = 0; c < V; c++)
                 f[c] = (KEEP ? kept[KEEP ? i * V + c : 0] : e.at(FULL ? capped(x[c], job.softcap) : x[c])) * by;
-            finish_gradient<V, FULL>(job, k, i == mine ? place : V, (int64_t)(start + i * L) * V, x, f);
+            finish_gradient<V, FULL, false>(job, k, i == mine ? place : V, (int64_t)(start + i * L) * V, x, f);
             put_vector<T, V, SAME>(job.dlogits.type, y + i * (L * V * bytes), f);
         }
     }

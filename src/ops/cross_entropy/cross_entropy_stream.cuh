@@ -2,7 +2,8 @@
  * registers or no vectors, its gradient by a second read. SPDX-License-Identifier: Apache-2.0
  *
  * An owner (some lanes or a block) walks over its row, U vectors of a thread at once: their maximum first, then their
- * exponentials, so that each element costs one. V is 1 where the alignment allows only single elements. */
+ * exponentials, so that each element costs one. LOOSE: rows start anywhere and have any width; V is 1 where dlogits has
+ * another type, too, or there are too many rows. */
 #ifndef SKR_CROSS_ENTROPY_STREAM_CUH
 #define SKR_CROSS_ENTROPY_STREAM_CUH
 
@@ -24,8 +25,9 @@ template <> struct ce_row_type<1> {
     }
 };
 
-template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stream {
+template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_entropy_stream {
     static constexpr int L = Owner::lanes, B = skr_elem<T>::bytes;
+    static_assert(!(LOOSE && V > 1) || L % 32 == 0, "whole warps store together");
     using Row = typename ce_row_type<V>::type;
 
     const skr_cross_entropy_job &job;
@@ -49,7 +51,7 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
     {
         bool in = row < job.rows.m, leader = in && lane == 0;
         Row at = ce_row_type<V>::of(job.rows, in ? row : 0);
-        int64_t vectors = in ? job.n / V : 0;
+        int64_t vectors = in ? (job.n + V - 1) / V : 0;
         const char *x = (const char *)job.logits.data + stat_offset(job.rows, job.logits, at) * B;
         ce_target<Row> t(job, at, leader);
         float at_target = 0.0f;
@@ -60,7 +62,7 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
         float max = -INFINITY, sum = 0.0f, smooth = 0.0f;
         for (int64_t v = lane; v < vectors; v += L * U)
             add(x, v, vectors, max, sum, smooth);
-        owner.reduce_exp(max, sum);
+        join_sums(owner, max, sum);
         if (FULL && job.smoothing != 0.0f)
             smooth = owner.template reduce<skr_sum>(smooth);
 
@@ -99,7 +101,7 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
         for (int u = 0; u < U; u++) {
             raw[u].none();
             if (v + u * L < vectors)
-                raw[u].load(x + (v + u * L) * (V * B));
+                raw[u].template load<LOOSE>(x, v + u * L, job.n);
         }
         float top = ce_vector<T, V>::template most<U>(raw);
         if (FULL && job.softcap != 0.0f) /* it grows with its argument, and vector v is there */
@@ -110,50 +112,51 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
 #pragma unroll
         for (int u = 0; u < U; u++) {
             float f[V];
-            get(raw[u], v + u * L < vectors, f);
+            get(raw[u], (v + u * L) * V, f);
 #pragma unroll
             for (int c = 0; c < V; c++)
                 part[c & 1] += e.at(f[c]);
             if (FULL && job.smoothing != 0.0f && v + u * L < vectors) {
                 float w[V];
-                class_weights<V>(job, (v + u * L) * V, w);
+                class_weights<V, LOOSE>(job, (v + u * L) * V, w);
 #pragma unroll
                 for (int c = 0; c < V; c++)
-                    smooth = __fmaf_rn(f[c], scale.k * w[c], smooth);
+                    smooth += !LOOSE || (v + u * L) * V + c < job.n ? f[c] * (scale.k * w[c]) : 0.0f;
             }
         }
         sum = __fmaf_rn(part[0] + part[1], e.fix, sum * exp_flush(max - exp_base(top)));
         max = top;
     }
 
-    __device__ __forceinline__ void get(const ce_vector<T, V> &raw, bool in, float *f) const
+    /* s of the vector at column `at`; beyond the row -infinity. */
+    __device__ __forceinline__ void get(const ce_vector<T, V> &raw, int64_t at, float *f) const
     {
         raw.get(f);
         if (FULL && job.softcap != 0.0f) {
 #pragma unroll
             for (int c = 0; c < V; c++)
-                f[c] = in ? capped(f[c], job.softcap) : -INFINITY;
+                f[c] = at + c < job.n ? capped(f[c], job.softcap) : -INFINITY;
         }
     }
 
-    template <bool SAME>
-    __device__ __forceinline__ void write(const Row &at, const char *x, int64_t vectors, const skr_ce_coef &k,
-                                          float max, float sum, int64_t hit) const
+    template <bool SAME> __device__ __forceinline__ void
+    write(const Row &at, const char *x, int64_t vectors, const skr_ce_coef &k, float max, float sum, int64_t hit) const
     {
         int bytes = SAME ? B : skr_type_bytes(job.dlogits.type);
         char *y = (char *)job.dlogits.data + stat_offset(job.rows, job.dlogits, at) * bytes;
         bool zero = is_zero(k);
         skr_exponent e(max);
         float by = zero ? 0.0f : k.a / sum * e.fix;
-        for (int64_t v = lane; v < vectors; v += L * U) {
+        int64_t rounds = LOOSE && V > 1 ? (vectors + L - 1) / L * L : vectors; /* neighbours store together */
+        for (int64_t v = lane; v < rounds; v += L * U) {
             ce_vector<T, V> raw[U];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (v + u * L < vectors)
-                    raw[u].load(x + (v + u * L) * (V * B));
+                    raw[u].template load<LOOSE>(x, v + u * L, job.n);
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                if (v + u * L >= vectors)
+                if (v + u * L >= rounds)
                     continue;
                 float f[V], g[V];
                 raw[u].get(f);
@@ -161,10 +164,13 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
                 for (int c = 0; c < V; c++)
                     g[c] = zero ? 0.0f : e.at(FULL ? capped(f[c], job.softcap) : f[c]) * by;
                 int64_t column = (v + u * L) * V;
-                if (!zero)
-                    finish_gradient<V, FULL>(job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V,
-                                             column, f, g);
-                put_vector<T, V, SAME>(job.dlogits.type, y + column * bytes, g);
+                if (!zero && column < job.n)
+                    finish_gradient<V, FULL, LOOSE>(job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V,
+                                                    column, f, g);
+                if constexpr (LOOSE && V > 1)
+                    store16_loose<T>(y, v + u * L, job.n, column < job.n, pack<T>(g));
+                else
+                    put_vector<T, V, SAME>(job.dlogits.type, y + column * bytes, g);
             }
         }
     }
@@ -173,8 +179,9 @@ template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stre
 /* ---------------------------------------------------------------- the gradient from lse
  *
  * Elementwise: a group of L lanes takes U vectors each of one piece of a row. job.chunks pieces a row. */
-template <int T, int L, int V, int U, bool FULL> struct cross_entropy_backward {
+template <int T, int L, int V, int U, bool FULL, bool LOOSE> struct cross_entropy_backward {
     static constexpr int B = skr_elem<T>::bytes;
+    static_assert(!(LOOSE && V > 1) || L == 32, "whole warps store together");
 
     SKR_DEVICE void run(const skr_cross_entropy_job &job)
     {
@@ -191,20 +198,22 @@ template <int T, int L, int V, int U, bool FULL> struct cross_entropy_backward {
         using Row = typename ce_row_type<V>::type;
         skr_ce_scale scale = scale_of(job);
         int64_t items = job.rows.m * job.chunks, step = (int64_t)gridDim.x * (blockDim.x / L);
-        int64_t vectors = job.n / V;
+        int64_t vectors = (job.n + V - 1) / V;
         int lane = threadIdx.x % L, bytes = SAME ? B : skr_type_bytes(job.dlogits.type);
         for (int64_t item = (int64_t)blockIdx.x * (blockDim.x / L) + threadIdx.x / L; item < items; item += step) {
             int64_t number = V > 1 && items <= 0x7fffffff ? (uint32_t)item / (uint32_t)job.chunks : item / job.chunks;
             int64_t v = (item - number * job.chunks) * (L * U) + lane;
             Row at = ce_row_type<V>::of(job.rows, number);
-            const char *x = (const char *)job.logits.data + (stat_offset(job.rows, job.logits, at) + v * V) * B;
-            char *y = (char *)job.dlogits.data + (stat_offset(job.rows, job.dlogits, at) + v * V) * bytes;
+            const char *x = (const char *)job.logits.data + stat_offset(job.rows, job.logits, at) * B;
+            char *y = (char *)job.dlogits.data + stat_offset(job.rows, job.dlogits, at) * bytes;
             int valid = (int)min((vectors - v + L - 1) / L, (int64_t)U);
+            if (!(LOOSE && V > 1)) /* one base, constant distances */
+                x += v * (V * B), y += v * (V * bytes);
             ce_vector<T, V> raw[U];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (u < valid)
-                    raw[u].load(x + u * L * (V * B));
+                    raw[u].template load<LOOSE>(x, LOOSE && V > 1 ? v + u * L : u * L, job.n);
             ce_target<Row> t(job, at, v == 0);
             float lse = ((const float *)job.lse.data)[stat_offset(job.rows, job.lse, at)];
             float grad = job.grad.data ? ((const float *)job.grad.data)[stat_offset(job.rows, job.grad, at)] : 1.0f;
@@ -214,16 +223,19 @@ template <int T, int L, int V, int U, bool FULL> struct cross_entropy_backward {
             int place = t.hit >= v * V ? (int)min(t.hit - v * V, (int64_t)(L * U * V)) : -1;
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                if (u >= valid)
+                if (u >= valid && !(LOOSE && V > 1 && v - lane + u * L < vectors)) /* neighbours store together */
                     continue;
                 float f[V], g[V];
                 raw[u].get(f);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     g[c] = zero ? 0.0f : exp_flush((FULL ? capped(f[c], job.softcap) : f[c]) - lse) * k.a;
-                if (!zero)
-                    finish_gradient<V, FULL>(job, k, (uint32_t)(place - u * L * V), (v + u * L) * V, f, g);
-                put_vector<T, V, SAME>(job.dlogits.type, y + (int64_t)u * L * V * bytes, g);
+                if (!zero && u < valid)
+                    finish_gradient<V, FULL, LOOSE>(job, k, (uint32_t)(place - u * L * V), (v + u * L) * V, f, g);
+                if constexpr (LOOSE && V > 1)
+                    store16_loose<T>(y, v + u * L, job.n, u < valid, pack<T>(g));
+                else
+                    put_vector<T, V, SAME>(job.dlogits.type, y + (int64_t)u * L * V * bytes, g);
             }
         }
     }

@@ -1,5 +1,5 @@
-/* cross_entropy_sums.cuh - the small kernels around the rows: weights before them, the sum of losses after them, and the
- * merge of shards. SPDX-License-Identifier: Apache-2.0
+/* cross_entropy_sums.cuh - the small kernels around the rows: weights before them, the sum of losses after them, and
+ * the merge of shards. SPDX-License-Identifier: Apache-2.0
  *
  * Sums are cut into SKR_CE_PARTS parts, one block each, whatever the GPU: the order is a function of the problem. */
 #ifndef SKR_CROSS_ENTROPY_SUMS_CUH

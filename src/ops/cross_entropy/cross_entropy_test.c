@@ -163,7 +163,8 @@ static void finish_loss(const options *o, column loss, int64_t m, const tally *s
     bool mean = o->reduction == SAKER_REDUCE_MEAN;
     double by = mean ? sum->weight : 1, by_z = mean ? sum->rows : 1, rows = sum_factor(m) + 4;
     double v = sum->entropy / by + (o->z != 0 ? sum->z / by_z : 0);
-    double e = (sum->e_entropy + sum->m_entropy * rows * 2 * U) / by + (o->z != 0 ? (sum->e_z + sum->m_z * rows * U) / by_z : 0);
+    double e = (sum->e_entropy + sum->m_entropy * rows * 2 * U) / by +
+               (o->z != 0 ? (sum->e_z + sum->m_z * rows * U) / by_z : 0);
     put(loss, 0, v, isfinite(v) ? e + 2 * U * fabs(v) : 0);
 }
 
@@ -234,7 +235,8 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
 {
     saker_cross_entropy_args a;
     memcpy(&a, c->args, sizeof a);
-    column x = find(c, value, bound, "logits"), t = find(c, value, bound, "target"), w = find(c, value, bound, "weight");
+    column x = find(c, value, bound, "logits"), t = find(c, value, bound, "target"),
+           w = find(c, value, bound, "weight");
     column grad = find(c, value, bound, "grad"), loss = find(c, value, bound, "loss");
     column lse = find(c, value, bound, "lse"), dx = find(c, value, bound, "dlogits");
     column partial = find(c, value, bound, "partial");
@@ -282,7 +284,8 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
 {
     saker_cross_entropy_backward_args a;
     memcpy(&a, c->args, sizeof a);
-    column x = find(c, value, bound, "logits"), t = find(c, value, bound, "target"), w = find(c, value, bound, "weight");
+    column x = find(c, value, bound, "logits"), t = find(c, value, bound, "target"),
+           w = find(c, value, bound, "weight");
     column grad = find(c, value, bound, "grad"), lse = find(c, value, bound, "lse");
     column dlse = find(c, value, bound, "dlse"), dx = find(c, value, bound, "dlogits");
     int64_t m = row_count(x.t, 0, 1), n = x.t->shape[x.t->ndim - 1];
@@ -313,7 +316,8 @@ static void merge_oracle(const suite_case *c, double *const *value, double *cons
 {
     saker_cross_entropy_merge_args a;
     memcpy(&a, c->args, sizeof a);
-    column p = find(c, value, bound, "partials"), t = find(c, value, bound, "target"), w = find(c, value, bound, "weight");
+    column p = find(c, value, bound, "partials"), t = find(c, value, bound, "target"),
+           w = find(c, value, bound, "weight");
     column loss = find(c, value, bound, "loss"), lse = find(c, value, bound, "lse");
     int64_t shards = p.t->shape[0], m = row_count(p.t, 1, 1);
     options o = {(double)a.label_smoothing,
@@ -335,7 +339,8 @@ static void merge_oracle(const suite_case *c, double *const *value, double *cons
             const double *v = p.v + 4 * (k * m + r);
             double d = v[0] - max, e = v[0] == -INFINITY ? 0 : v[1] * exp(d);
             s += e;
-            error += v[0] == -INFINITY ? 0 : fabs(e) * (6 + 3 * fabs(d) + sqrt((double)shards)) * U + FLUSH * fabs(v[1]);
+            error +=
+                v[0] == -INFINITY ? 0 : fabs(e) * (6 + 3 * fabs(d) + sqrt((double)shards)) * U + FLUSH * fabs(v[1]);
             hit.v += v[2], hit.e += fabs(v[2]) * (double)shards * U;
             smooth.v += v[3], smooth.e += fabs(v[3]) * (double)shards * U;
         }

@@ -88,6 +88,8 @@ static void common(suite_case *c, spec *s)
         s->low = -1;
         s->high = s->v;
     }
+    bool bad = s->low < 0 || s->high >= s->v, all_bad = s->high < 0 || s->low >= s->v;
+    c->check = s->m * s->d == 0 || !bad ? SAKER_OK : all_bad ? SAKER_BAD_INDEX : SUITE_ANY_CHECK;
     c->tensor[1] = (suite_tensor){.field = "ids",
                                   .type = s->has & WIDE_IDS ? SAKER_I64 : SAKER_I32,
                                   .ndim = 1,

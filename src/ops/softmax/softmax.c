@@ -57,8 +57,8 @@ static saker_status check_causal(skr_call *call, const skr_view *x, int causal, 
     if (!causal)
         return SAKER_OK;
     if (x->ndim < 2)
-        return skr_fail(call, SAKER_INVALID_ARG, "causal is 1 but %s has %d dimension, expected at least 2 ([..., Q, K])",
-                        x->name, x->ndim);
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "causal is 1 but %s has %d dimension, expected at least 2 ([..., Q, K])", x->name, x->ndim);
     seen->how = dim == x->ndim - 1 ? SKR_SEEN_FIRST : dim == x->ndim - 2 ? SKR_SEEN_LAST : SKR_SEEN_ROW;
     seen->q = x->shape[x->ndim - 2];
     seen->k = x->shape[x->ndim - 1];
@@ -123,8 +123,8 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
 
 /* ---------------------------------------------------------------- plan */
 
-/* Rows with columns side by side are worked on one by one. Otherwise a tile of neighbouring rows is: it is they that lie
- * side by side in memory then. A tile's f32 copy stays below 1 MiB where it can. Every row has its own sums, so the
+/* Rows with columns side by side are worked on one by one. Otherwise a tile of neighbouring rows is: it is they that
+ * lie side by side in memory then. A tile's f32 copy stays below 1 MiB where it can. Every row has its own sums, so the
  * width of a tile changes no bit. buffers: f32 copies of a row (or tile) that a worker needs. */
 enum { LEAST_TILE = 16 };
 

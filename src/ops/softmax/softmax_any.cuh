@@ -129,11 +129,12 @@ template <class Team> SKR_DEVICE void softmax_any(const skr_softmax_job &job)
     Team team(memory);
     wait_for_previous();
     let_next_start();
-    for (int64_t first = (int64_t)blockIdx.x * Team::rows; first < job.rows.m; first += (int64_t)gridDim.x * Team::rows) {
+    for (int64_t first = (int64_t)blockIdx.x * Team::rows; first < job.rows.m;
+         first += (int64_t)gridDim.x * Team::rows) {
         int64_t row = first + team.row(), n = row < job.rows.m ? job.n : 0; /* one past the end still joins */
         row = row < job.rows.m ? row : first;
-        any_s s = {any_row(job.rows, job.x, row), any_row(job.rows, job.mask, row),
-                   skr_seen_of(&job.seen, job.n, row), job.scale};
+        any_s s = {any_row(job.rows, job.x, row), any_row(job.rows, job.mask, row), skr_seen_of(&job.seen, job.n, row),
+                   job.scale};
         any_row y(job.rows, job.y, row);
         float most = skr_softmax_sums::none, sum = 0.0f;
         for (int64_t k = team.index(); k < n; k += G * Team::size) {
@@ -174,7 +175,8 @@ template <class Team> SKR_DEVICE void softmax_backward_any(const skr_softmax_bac
     Team team(memory);
     wait_for_previous();
     let_next_start();
-    for (int64_t first = (int64_t)blockIdx.x * Team::rows; first < job.rows.m; first += (int64_t)gridDim.x * Team::rows) {
+    for (int64_t first = (int64_t)blockIdx.x * Team::rows; first < job.rows.m;
+         first += (int64_t)gridDim.x * Team::rows) {
         int64_t row = first + team.row(), n = row < job.rows.m ? job.n : 0;
         row = row < job.rows.m ? row : first;
         any_row dy(job.rows, job.dy, row), y(job.rows, job.y, row), dx(job.rows, job.dx, row);

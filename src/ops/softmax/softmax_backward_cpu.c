@@ -1,9 +1,9 @@
 /* softmax_backward_cpu.c - backward. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Two sweeps over a row: the sum of dy * y (log: of dy), then dx. Where all tensors have one type and there is no causal
- * mask, the sum of the next row is formed block by block between the results of this one: memory is read while they are
- * computed. Other rows go through buffers of f32. Rows across memory: tiles (softmax_cpu.h). */
+ * Two sweeps over a row: the sum of dy * y (log: of dy), then dx. Where all tensors have one type and there is no
+ * causal mask, the sum of the next row is formed block by block between the results of this one: memory is read while
+ * they are computed. Other rows go through buffers of f32. Rows across memory: tiles (softmax_cpu.h). */
 #include "softmax_cpu.h"
 
 typedef skr_softmax_backward_job job_t;
@@ -137,7 +137,13 @@ typedef float (*both_fn)(const chunk *c, int64_t n);
     }
 #define EACH(t) BODIES(t, plain, 0) BODIES(t, log, 1)
 FLOATS(EACH)
-#define ROW(name) {{name##_plain_F32, name##_log_F32}, {name##_plain_F16, name##_log_F16}, {name##_plain_BF16, name##_log_BF16}}
+#define ROW(name)                                                                                                      \
+    {                                                                                                                  \
+        {name##_plain_F32, name##_log_F32}, {name##_plain_F16, name##_log_F16},                                        \
+        {                                                                                                              \
+            name##_plain_BF16, name##_log_BF16                                                                         \
+        }                                                                                                              \
+    }
 /* [type][log] */
 static const sum_fn sums[3][2] = ROW(sum);
 static const grad_fn grads[3][2] = ROW(grad);

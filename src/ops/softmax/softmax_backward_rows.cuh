@@ -5,6 +5,7 @@
 #ifndef SKR_SOFTMAX_BACKWARD_ROWS_CUH
 #define SKR_SOFTMAX_BACKWARD_ROWS_CUH
 
+#include "../../cuda/exponent.cuh"
 #include "../../cuda/rows.cuh"
 #include "softmax.h"
 
@@ -66,9 +67,8 @@ template <int T, class Owner, int VPT, int RPG> struct softmax_backward_plain {
         }
     }
 
-    template <bool LOG>
-    SKR_DEVICE void put(const skr_softmax_backward_job &job, int row, int m, int start, int valid, uint4 (&dy)[VPT],
-                        uint4 (&y)[VPT], float sum)
+    template <bool LOG> SKR_DEVICE void put(const skr_softmax_backward_job &job, int row, int m, int start, int valid,
+                                            uint4 (&dy)[VPT], uint4 (&y)[VPT], float sum)
     {
         char *dx = row_at<char>(job.dx, row_of(job.rows, row), skr_elem<T>::bytes) + start * 16;
 #pragma unroll

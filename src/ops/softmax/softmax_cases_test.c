@@ -82,10 +82,10 @@ static void types(void)
 
 static void dims(void)
 {
-    static const struct spec shapes[] = {{SHAPE(3, 7, 5)},       {SHAPE(2, 3, 9, 4)},   {SHAPE(2, 33, 130)},
-                                         {SHAPE(1, 300, 64)},    {SHAPE(4, 1000, 70)},  {SHAPE(2, 2, 3, 2, 5)},
-                                         {SHAPE(70, 3)},         {SHAPE(5000, 3, 2)},   {SHAPE(6, 20000, 2)},
-                                         {SHAPE(3, 1, 40)},      {SHAPE(2, 5, 1, 1, 8)}};
+    static const struct spec shapes[] = {{SHAPE(3, 7, 5)},    {SHAPE(2, 3, 9, 4)},   {SHAPE(2, 33, 130)},
+                                         {SHAPE(1, 300, 64)}, {SHAPE(4, 1000, 70)},  {SHAPE(2, 2, 3, 2, 5)},
+                                         {SHAPE(70, 3)},      {SHAPE(5000, 3, 2)},   {SHAPE(6, 20000, 2)},
+                                         {SHAPE(3, 1, 40)},   {SHAPE(2, 5, 1, 1, 8)}};
     foreach (i, shapes)
         for (int dim = 0; dim < shapes[i].ndim; dim++)
             foreach (t, floats) {
@@ -126,8 +126,9 @@ static void masks(void)
         for (int fewer = 0; fewer <= FEWER; fewer += FEWER)
             for (int dim = 0; dim < 3; dim++)
                 for (int log = 0; log < 2; log++) {
-                    struct spec s = {SHAPE(3, 4, 37), .x = floats[repeats % 3], .m = floats[(repeats + dim) % 3],
-                                     .dim = dim, .mask = 1 + repeats + fewer, .mask_fill = SUITE_MASKED, .has = log};
+                    struct spec s = {SHAPE(3, 4, 37), .x = floats[repeats % 3],    .m = floats[(repeats + dim) % 3],
+                                     .dim = dim,      .mask = 1 + repeats + fewer, .mask_fill = SUITE_MASKED,
+                                     .has = log};
                     softmax_add(&s);
                     s.shape[2] = 264;
                     s.scale = 0.125f;
@@ -149,8 +150,8 @@ static void masks(void)
 
 static void causal(void)
 {
-    static const struct spec shapes[] = {{SHAPE(33, 33)},      {SHAPE(2, 9, 64)},     {SHAPE(2, 64, 9)},
-                                         {SHAPE(2, 3, 40, 72)}, {SHAPE(3, 1, 16)},     {SHAPE(3, 16, 1)},
+    static const struct spec shapes[] = {{SHAPE(33, 33)},       {SHAPE(2, 9, 64)},   {SHAPE(2, 64, 9)},
+                                         {SHAPE(2, 3, 40, 72)}, {SHAPE(3, 1, 16)},   {SHAPE(3, 16, 1)},
                                          {SHAPE(2, 130, 264)},  {SHAPE(4, 3, 20000)}};
     foreach (i, shapes)
         for (int dim = 0; dim < shapes[i].ndim; dim++)
@@ -198,9 +199,9 @@ static void in_place(void)
 
 static void fills(void)
 {
-    static const suite_fill kinds[] = {SUITE_UNIFORM, SUITE_ZERO,    SUITE_CONSTANT, SUITE_LARGE,  SUITE_HUGE,
-                                       SUITE_TINY,    SUITE_MAX,     SUITE_ONE_NAN,  SUITE_ONE_INF, SUITE_OFFSET,
-                                       SUITE_EDGES,   SUITE_MASKED,  SUITE_TIES,     SUITE_ALTERNATING};
+    static const suite_fill kinds[] = {SUITE_UNIFORM, SUITE_ZERO,   SUITE_CONSTANT, SUITE_LARGE,      SUITE_HUGE,
+                                       SUITE_TINY,    SUITE_MAX,    SUITE_ONE_NAN,  SUITE_ONE_INF,    SUITE_OFFSET,
+                                       SUITE_EDGES,   SUITE_MASKED, SUITE_TIES,     SUITE_ALTERNATING};
     static const int64_t n[] = {17, 203, 256, 4096, 40008};
     foreach (t, floats)
         foreach (f, kinds)
@@ -285,8 +286,7 @@ static void benches(void)
     /* Scores of an attention layer, masks, and a dimension in the middle. */
     static const saker_type two[] = {SAKER_F32, SAKER_BF16};
     foreach (t, two) {
-        struct spec s = {SHAPE(4, 8, 2048, 2048), .x = two[t], .use = SUITE_BENCH_CUDA, .has = CAUSAL,
-                         .scale = 0.125f};
+        struct spec s = {SHAPE(4, 8, 2048, 2048), .x = two[t], .use = SUITE_BENCH_CUDA, .has = CAUSAL, .scale = 0.125f};
         both(s);
         s.has = 0;
         s.mask = 1 + 3;

@@ -187,8 +187,8 @@ static float log_of(float x)
     return lane[0];
 }
 
-/* The end of a row: exponents are taken against `against`, y is e * factor, or (s - against) - ln. Nothing but -infinity
- * in a row gives 0, and -infinity as logarithm. */
+/* The end of a row: exponents are taken against `against`, y is e * factor, or (s - against) - ln. Nothing but
+ * -infinity in a row gives 0, and -infinity as logarithm. */
 typedef struct norm {
     float against, factor, ln;
 } norm;
@@ -266,8 +266,7 @@ static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
         double sum = 0;
         for (int64_t i = 0; i < n; i += CHUNK) {
             const char *ahead = a.rows ? ahead_at(&a, &job->rows, &job->x, row, end, i * xb) : next + i * xb;
-            sum += (double)(job->log ? sums : exps)[type](s + i * sb, scale, against(m), e + i, ahead,
-                                                                chunk_len(n, i));
+            sum += (double)(job->log ? sums : exps)[type](s + i * sb, scale, against(m), e + i, ahead, chunk_len(n, i));
         }
         norm r = norm_of(job, m, sum);
         for (int64_t i = 0; i < n; i += CHUNK) {

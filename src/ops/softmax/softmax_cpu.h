@@ -79,7 +79,7 @@ static inline void tile_spans(const skr_seen *seen, int64_t n, tile t, skr_span 
         span[r] = skr_seen_of(seen, n, t.row + r);
 }
 
-#define FLOATS(F)       F(F32) F(F16) F(BF16)
-#define FLOATS1(F, a)   F(a, F32) F(a, F16) F(a, BF16)
+#define FLOATS(F)     F(F32) F(F16) F(BF16)
+#define FLOATS1(F, a) F(a, F32) F(a, F16) F(a, BF16)
 
 #endif

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Row kernels read once with 16-byte accesses and are picked by type and width from softmax_kernels.def; the kernels of
- * softmax_any.cuh take anything. Nothing here looks at the number of rows to choose a kernel: a row's bits do not depend
- * on its neighbours. */
+ * softmax_any.cuh take anything. Nothing here looks at the number of rows to choose a kernel: a row's bits do not
+ * depend on its neighbours. */
 #include "../../cuda/rows_plan.h"
 #include "softmax.h"
 
@@ -125,13 +125,13 @@ saker_status skr_softmax_plan_cuda(skr_call *call, skr_softmax_job *job, const s
     bool mask = !job->mask.data || job->mask.col_stride == 0 || in_vectors(&job->rows, &job->mask, vec);
     bool plain = !job->mask.data && !job->log && job->seen.how == SKR_SEEN_ALL && job->y.type == job->x.type;
     if (vectors(&p, in_vectors(&job->rows, &job->x, vec) && in_vectors(&job->rows, &job->y, vec) && mask, plan)) {
-        if (plain && (skr_plan_rows_block(&p, target, plain_shape, plain_kernel, SKR_COUNT(plain_shape), plan) ||
-                      skr_plan_rows_cluster(&p, target, plain_wide_shape, plain_wide_kernel,
-                                            SKR_COUNT(plain_wide_shape), plan)))
+        if (plain &&
+            (skr_plan_rows_block(&p, target, plain_shape, plain_kernel, SKR_COUNT(plain_shape), plan) ||
+             skr_plan_rows_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape), plan)))
             return SAKER_OK;
-        if (!plain && (skr_plan_rows_block(&p, target, full_shape, full_kernel, SKR_COUNT(full_shape), plan) ||
-                       skr_plan_rows_cluster(&p, target, full_wide_shape, full_wide_kernel,
-                                             SKR_COUNT(full_wide_shape), plan)))
+        if (!plain &&
+            (skr_plan_rows_block(&p, target, full_shape, full_kernel, SKR_COUNT(full_shape), plan) ||
+             skr_plan_rows_cluster(&p, target, full_wide_shape, full_wide_kernel, SKR_COUNT(full_wide_shape), plan)))
             return SAKER_OK;
     }
     plan_any(&job->rows, job->n, job->x.col_stride == 1 && job->y.col_stride == 1, any_kernel, plan);

@@ -7,6 +7,7 @@
 #ifndef SKR_SOFTMAX_ROWS_CUH
 #define SKR_SOFTMAX_ROWS_CUH
 
+#include "../../cuda/exponent.cuh"
 #include "../../cuda/rows.cuh"
 #include "softmax.h"
 
@@ -74,9 +75,9 @@ template <int T> struct extremes {
 };
 
 /* KEEP: exponentials stay in registers as f32; otherwise the row stays packed, in half as many, and they are computed
- * twice. exp(scale * (x - m)) is 2^(unit * (x - m)): the difference of two numbers of type T is mostly exact. A negative
- * scale turns x around first. Only where a result could be subnormal (the smallest x says so) are exponentials taken
- * that keep them. */
+ * twice. exp(scale * (x - m)) is 2^(unit * (x - m)): the difference of two numbers of type T is mostly exact. A
+ * negative scale turns x around first. Only where a result could be subnormal (the smallest x says so) are exponentials
+ * taken that keep them. */
 template <int T, class Owner, int VPT, int RPG, bool KEEP> struct softmax_plain {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, W = L < 32 ? L : 32;
 

@@ -1,5 +1,5 @@
-/* softmax_spec_test.c - makes cases of softmax and softmax_backward from their short descriptions; the text is the name.
- * SPDX-License-Identifier: Apache-2.0 */
+/* softmax_spec_test.c - makes cases of softmax and softmax_backward from their short descriptions; the text is the
+ * name. SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,25 +7,9 @@
 #include "softmax_test.h"
 
 static const char *const layout_names[] = {"", " padded", " permuted", " gapped", " expanded"};
-static const char *const fill_names[] = {"",
-                                         " uniform",
-                                         " zero",
-                                         " constant",
-                                         " large",
-                                         " huge",
-                                         " tiny",
-                                         " max",
-                                         " alternating",
-                                         " nan",
-                                         " inf",
-                                         " positive",
-                                         " offset",
-                                         " bits",
-                                         " edges",
-                                         " range",
-                                         " count",
-                                         " ties",
-                                         " masked"};
+static const char *const fill_names[] = {
+    "",     " uniform",  " zero",   " constant", " large", " huge",  " tiny",  " max",  " alternating", " nan",
+    " inf", " positive", " offset", " bits",     " edges", " range", " count", " ties", " masked"};
 
 /* ---------------------------------------------------------------- the lists */
 

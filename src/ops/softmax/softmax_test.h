@@ -27,7 +27,7 @@ struct spec {
     int64_t shape[SUITE_MAX_DIMS];
     int dim; /* from last */
     int has, use, layout;
-    int mask; /* 0: none; else 1 + what it repeats */
+    int mask;           /* 0: none; else 1 + what it repeats */
     saker_type x, y, m; /* 0: x's type; the gradient op: y, dy, dx */
     suite_fill fill, mask_fill;
     float scale;

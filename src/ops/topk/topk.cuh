@@ -115,17 +115,58 @@ SKR_DEVICE void each_element(const skr_topk_job &job, const char *x, Visit visit
         visit(i, topk_key<T>::of(bytes == 4 ? ((const uint32_t *)x)[i] : ((const uint16_t *)x)[i]));
 }
 
+/* Where survivor i stands: one place of padding after eight keeps the sort free of bank conflicts. */
+SKR_DEVICE int place_of(int i)
+{
+    return i + (i >> 3);
+}
+
+/* STAGES stages of the bitonic sort at once, distances 2^top and below, on 2^STAGES elements in registers. run: length
+ * of the sorted runs that are being made. */
+template <int THREADS, int STAGES> SKR_DEVICE void bitonic_stages(uint64_t *a, int size, int run, int top)
+{
+    constexpr int E = 1 << STAGES;
+    int low = top - STAGES + 1; /* log2 of the smallest distance */
+    __syncthreads();
+    for (int p = threadIdx.x; p < size / E; p += THREADS) {
+        int first = (p & ((1 << low) - 1)) | (p >> low) << (top + 1);
+        bool down = (first & run) == 0;
+        uint64_t e[E];
+#pragma unroll
+        for (int k = 0; k < E; k++)
+            e[k] = a[place_of(first + (k << low))];
+#pragma unroll
+        for (int step = E / 2; step > 0; step /= 2)
+#pragma unroll
+            for (int k = 0; k < E; k++)
+                if (!(k & step)) {
+                    uint64_t x = e[k], y = e[k + step];
+                    bool swap = (x < y) == down;
+                    e[k] = swap ? y : x;
+                    e[k + step] = swap ? x : y;
+                }
+#pragma unroll
+        for (int k = 0; k < E; k++)
+            a[place_of(first + (k << low))] = e[k];
+    }
+}
+
 /* Descending; size is a power of two. a may be shared or global memory of this block. */
 template <int THREADS> SKR_DEVICE void bitonic_sort(uint64_t *a, int size)
 {
-    for (int run = 2; run <= size; run *= 2)
-        for (int step = run / 2; step > 0; step /= 2) {
-            __syncthreads();
-            for (int p = threadIdx.x; p < size / 2; p += THREADS) {
-                int i = 2 * p - (p & (step - 1)), j = i + step;
-                uint64_t low = a[i], high = a[j];
-                if ((low < high) == ((i & run) == 0))
-                    a[i] = high, a[j] = low;
+    constexpr int most = THREADS > 512 ? 2 : 3; /* what registers allow */
+    int bits = 31 - __clz(size);
+    for (int m = 1; m <= bits; m++)
+        for (int left = m; left > 0;) { /* stages of this run that are still to do: distances 2^(left - 1) ... 1 */
+            if (left >= most) {
+                bitonic_stages<THREADS, most>(a, size, 1 << m, left - 1);
+                left -= most;
+            } else if (left == 2) {
+                bitonic_stages<THREADS, 2>(a, size, 1 << m, left - 1);
+                left -= 2;
+            } else {
+                bitonic_stages<THREADS, 1>(a, size, 1 << m, left - 1);
+                left -= 1;
             }
         }
     __syncthreads();
@@ -140,7 +181,7 @@ SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x, con
     if (job.indices.data) {
         int32_t *to = (int32_t *)job.indices.data + skr_row_offset(&job.rows, job.indices.stride, row);
         for (int i = threadIdx.x; i < k; i += THREADS)
-            to[i * job.indices.col_stride] = (int32_t) ~(uint32_t)list[i];
+            to[i * job.indices.col_stride] = (int32_t) ~(uint32_t)list[place_of(i)];
     }
     if (!job.values.data)
         return;
@@ -149,22 +190,23 @@ SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x, con
         top = any_load1(T, x + (int64_t) ~(uint32_t)list[0] * bytes);
         sum = 0;
         for (int i = threadIdx.x; i < k; i += THREADS)
-            sum += expf(any_load1(T, x + (int64_t) ~(uint32_t)list[i] * bytes) - top);
+            sum += expf(any_load1(T, x + (int64_t) ~(uint32_t)list[place_of(i)] * bytes) - top);
         sum = block_reduce<skr_sum, THREADS / 32>(sum, s.partial[row & 1]);
     }
     int size = skr_type_bytes(job.values.type);
     char *to = (char *)job.values.data + skr_row_offset(&job.rows, job.values.stride, row) * size;
     for (int i = threadIdx.x; i < k; i += THREADS) {
-        float f = any_load1(T, x + (int64_t) ~(uint32_t)list[i] * bytes);
+        float f = any_load1(T, x + (int64_t) ~(uint32_t)list[place_of(i)] * bytes);
         if (job.softmax)
             f = top == -__int_as_float(0x7f800000) ? 0.0f : expf(f - top) / sum;
         any_store1(job.values.type, to + i * job.values.col_stride * size, f);
     }
 }
 
-template <int T, int THREADS, int BITS> SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row,
-                                                                 uint32_t *histogram, uint64_t *list, uint64_t *ranked,
-                                                                 typename topk_key<T>::stored *keys, topk_shared &s)
+/* FEW: survivors are few enough to be sorted by counting. */
+template <int T, int THREADS, int BITS, bool FEW>
+SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row, uint32_t *histogram, uint64_t *list, uint64_t *ranked,
+                         typename topk_key<T>::stored *keys, topk_shared &s)
 {
     typedef topk_key<T> key_type;
     constexpr int bins = 1 << BITS;
@@ -220,16 +262,16 @@ template <int T, int THREADS, int BITS> SKR_DEVICE void topk_row(const skr_topk_
     const int found = (int)(taken + s.here);
     each_again([&](int i, uint32_t key) {
         if (number((uint32_t)i, key) >> shift >= prefix)
-            list[atomicAdd(&s.count, 1)] = (uint64_t)key << (64 - key_type::bits) | (uint32_t)~i;
+            list[place_of((int)atomicAdd(&s.count, 1))] = (uint64_t)key << (64 - key_type::bits) | (uint32_t)~i;
     });
-    if (found <= SKR_TOPK_RANK && ranked) { /* each survivor's place is the number of larger ones */
-        __syncthreads();
+    __syncthreads();
+    if constexpr (FEW) { /* each survivor's place is the number of larger ones */
         for (int i = threadIdx.x; i < found; i += THREADS) {
-            uint64_t mine = list[i];
-            int place = 0;
+            uint64_t mine = list[place_of(i)];
+            int larger = 0;
             for (int j = 0; j < found; j++)
-                place += list[j] > mine;
-            ranked[place] = mine;
+                larger += list[place_of(j)] > mine;
+            ranked[place_of(larger)] = mine;
         }
         list = ranked;
         __syncthreads();
@@ -237,9 +279,8 @@ template <int T, int THREADS, int BITS> SKR_DEVICE void topk_row(const skr_topk_
         int size = 2;
         while (size < found)
             size *= 2;
-        __syncthreads();
         for (int i = found + threadIdx.x; i < size; i += THREADS)
-            list[i] = 0;
+            list[place_of(i)] = 0;
         bitonic_sort<THREADS>(list, size);
     }
     put_row<T, THREADS>(job, row, x, list, s);
@@ -247,20 +288,21 @@ template <int T, int THREADS, int BITS> SKR_DEVICE void topk_row(const skr_topk_
 }
 
 /* Shared memory: histogram, ranked, survivors (unless they are in the workspace), keys. */
-template <int T, int THREADS, int BITS> SKR_DEVICE void topk(const skr_topk_job &job)
+template <int T, int THREADS, int BITS, bool FEW> SKR_DEVICE void topk(const skr_topk_job &job)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ topk_shared s;
     uint32_t *histogram = (uint32_t *)memory;
-    uint64_t *ranked = (uint64_t *)(histogram + (1 << BITS)), *list = ranked + SKR_TOPK_RANK;
+    uint64_t *ranked = (uint64_t *)(histogram + (1 << BITS)),
+             *list = ranked + (FEW ? SKR_TOPK_PADDED(SKR_TOPK_RANK) : 0);
     bool here = job.cap <= SKR_TOPK_LIST;
-    auto *keys = (typename topk_key<T>::stored *)(list + (here ? job.cap : 0));
+    auto *keys = (typename topk_key<T>::stored *)(list + (here ? SKR_TOPK_PADDED(job.cap) : 0));
     if (!here)
-        list = (uint64_t *)job.head.workspace + (int64_t)blockIdx.x * job.cap;
+        list = (uint64_t *)job.head.workspace + (int64_t)blockIdx.x * SKR_TOPK_PADDED(job.cap);
     wait_for_previous();
     let_next_start();
     for (int64_t row = blockIdx.x; row < job.rows.m; row += gridDim.x)
-        topk_row<T, THREADS, BITS>(job, row, histogram, list, ranked, keys, s);
+        topk_row<T, THREADS, BITS, FEW>(job, row, histogram, list, ranked, keys, s);
 }
 
 #endif

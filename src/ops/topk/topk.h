@@ -15,6 +15,9 @@ enum {
     SKR_TOPK_LIST = 8192          /* CUDA: most survivors in shared memory */
 };
 
+/* Places that a list of n survivors takes, with padding (CUDA). */
+#define SKR_TOPK_PADDED(n) ((int64_t)(n) + (n) / 8)
+
 typedef struct skr_topk_job {
     skr_job_head head;
     skr_row_space rows;

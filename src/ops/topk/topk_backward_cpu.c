@@ -14,8 +14,8 @@ static void do_row(const job_t *job, int64_t row)
     if (job->values.data) {
         values = row_of(&job->rows, &job->values, row);
         for (int64_t i = 0; i < job->k; i++)
-            dot += (double)load_one(job->values.type, values, i * job->values.col_stride) *
-                   (double)load_one(job->dvalues.type, dvalues, i * job->dvalues.col_stride);
+            dot += (double)load_element(job->values.type, values, i * job->values.col_stride) *
+                   (double)load_element(job->dvalues.type, dvalues, i * job->dvalues.col_stride);
     }
     __builtin_memset(dx, 0, (size_t)(job->n * skr_type_bytes(job->dx.type)));
     for (int64_t i = 0; i < job->k; i++) {
@@ -24,10 +24,10 @@ static void do_row(const job_t *job, int64_t row)
             report_bad_index(&job->head);
             continue;
         }
-        float g = load_one(job->dvalues.type, dvalues, i * job->dvalues.col_stride);
+        float g = load_element(job->dvalues.type, dvalues, i * job->dvalues.col_stride);
         if (values)
-            g = load_one(job->values.type, values, i * job->values.col_stride) * (float)((double)g - dot);
-        store_one(job->dx.type, dx, at, g);
+            g = load_element(job->values.type, values, i * job->values.col_stride) * (float)((double)g - dot);
+        store_element(job->dx.type, dx, at, g);
     }
 }
 

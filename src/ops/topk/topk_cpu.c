@@ -266,11 +266,11 @@ static void put_row(const job_t *job, int64_t row, const survivors *s, float *f)
         return;
     char *to = row_of(&job->rows, &job->values, row);
     for (int64_t i = 0; i < job->k; i++) /* from x: a key does not know -0 */
-        f[i] = load_one(job->x.type, x, (int32_t) ~(uint32_t)s->a[i]);
+        f[i] = load_element(job->x.type, x, (int32_t) ~(uint32_t)s->a[i]);
     if (job->softmax)
         softmax(f, job->k);
     for (int64_t i = 0; i < job->k; i++)
-        store_one(job->values.type, to, i * job->values.col_stride, f[i]);
+        store_element(job->values.type, to, i * job->values.col_stride, f[i]);
 }
 
 void SKR_KERNEL(topk)(const void *job, int step, int64_t task, int worker);

@@ -17,27 +17,41 @@ static const struct {
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 #define SHARED (SKR_TOPK_SHARED + 24 * 1024)
-static skr_cuda_kernel kernels[3][N_SHAPES] = {
-    [SKR_F32] =
-        {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_f32_" #threads, SHARED, 1),
+/* By type, and whether the survivors are many. */
+static skr_cuda_kernel kernels[3][2][N_SHAPES] = {
+#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_few_f32_" #threads, SHARED, 1),
+    [SKR_F32] = {{
 #include "topk_kernels.def"
-        },
-    [SKR_F16] =
-        {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_f16_" #threads, SHARED, 1),
+                 },
+                 {
+#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_many_f32_" #threads, SHARED, 1),
 #include "topk_kernels.def"
-        },
-    [SKR_BF16] =
-        {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_bf16_" #threads, SHARED, 1),
+                 }},
+#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_few_f16_" #threads, SHARED, 1),
+    [SKR_F16] = {{
 #include "topk_kernels.def"
-        },
+                 },
+                 {
+#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_many_f16_" #threads, SHARED, 1),
+#include "topk_kernels.def"
+                 }},
+#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_few_bf16_" #threads, SHARED, 1),
+    [SKR_BF16] = {{
+#include "topk_kernels.def"
+                  },
+                  {
+#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_many_bf16_" #threads, SHARED, 1),
+#include "topk_kernels.def"
+                  }},
 };
-static const char *const variants[N_SHAPES] = {
-#define SKR_TOPK(threads, bits, most) "radix select " #threads,
+static const char *const variants[2][N_SHAPES] = {{
+#define SKR_TOPK(threads, bits, most) "few " #threads,
 #include "topk_kernels.def"
-};
+                                                  },
+                                                  {
+#define SKR_TOPK(threads, bits, most) "many " #threads,
+#include "topk_kernels.def"
+                                                  }};
 
 saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan);
 
@@ -46,28 +60,32 @@ saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_tar
     int i = 0;
     while (job->n > shapes[i].most)
         i++;
+    /* Some room beyond a small k saves passes over the row; what is beyond a large one would have to be sorted. */
     int64_t cap = 64;
-    while (cap < job->k + (job->k <= SKR_TOPK_LIST / 2 ? 16 : 0))
+    while (cap < job->k + (job->k <= SKR_TOPK_RANK / 2 ? 16 : 0))
         cap *= 2;
     job->cap = (int32_t)skr_min(cap, (int64_t)1 << 30);
     int64_t bytes = skr_type_bytes(job->x.type), shared = (int64_t)sizeof(uint32_t) << shapes[i].bits;
     bool in_shared = cap <= SKR_TOPK_LIST;
-    shared += (SKR_TOPK_RANK + (in_shared ? cap : 0)) * (int64_t)sizeof(uint64_t);
+    bool many = cap > SKR_TOPK_RANK;
+    int64_t places = (many ? 0 : SKR_TOPK_PADDED(SKR_TOPK_RANK)) + (in_shared ? SKR_TOPK_PADDED(cap) : 0);
+    shared += places * (int64_t)sizeof(uint64_t);
     job->cached = shared + skr_mul(job->n, bytes) <= skr_min(SKR_TOPK_SHARED, target->shared_bytes - 1024);
     job->wide = skr_rows_aligned(&job->rows, &job->x, (int)(16 / bytes));
     shared += job->cached ? job->n * bytes : 0;
     int64_t most = in_shared ? SKR_ROWS_GRID : 2 * (int64_t)target->n_sms;
     skr_step *step = skr_plan_step(plan);
-    step->kernel = &kernels[job->x.type][i];
+    step->kernel = &kernels[job->x.type][many][i];
     step->grid = (uint32_t)skr_min(job->rows.m, most);
     step->block = (uint32_t)shapes[i].threads;
     step->shared_bytes = (uint32_t)shared;
     step->overlap = true;
-    plan->variant = variants[i];
+    plan->variant = variants[many][i];
     if (cap > (int64_t)1 << 30)
         return skr_fail(call, SAKER_UNSUPPORTED, "values and indices have k = %lld, expected at most 2^30 on CUDA",
                         (long long)job->k);
-    return skr_take_done(call, in_shared ? 0 : skr_mul(step->grid, skr_mul(cap, sizeof(uint64_t))), plan);
+    return skr_take_done(call, in_shared ? 0 : skr_mul(step->grid, skr_mul(SKR_TOPK_PADDED(cap), sizeof(uint64_t))),
+                         plan);
 }
 
 /* ---------------------------------------------------------------- gradient */

@@ -4,9 +4,14 @@
 
 #define INSTANCE(name, type, threads, bits)                                                                            \
     extern "C" __global__ void __launch_bounds__(threads)                                                              \
-        skr_topk_##name##_##threads(const __grid_constant__ skr_topk_job job)                                          \
+        skr_topk_few_##name##_##threads(const __grid_constant__ skr_topk_job job)                                      \
     {                                                                                                                  \
-        topk<type, threads, bits>(job);                                                                                \
+        topk<type, threads, bits, true>(job);                                                                          \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(threads)                                                              \
+        skr_topk_many_##name##_##threads(const __grid_constant__ skr_topk_job job)                                     \
+    {                                                                                                                  \
+        topk<type, threads, bits, false>(job);                                                                         \
     }
 #define SKR_TOPK(threads, bits, most)                                                                                  \
     INSTANCE(f32, SKR_F32, threads, bits)                                                                              \

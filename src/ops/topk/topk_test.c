@@ -118,6 +118,7 @@ static int64_t row(const suite_case *c, int64_t r, suite_case *one, suite_slice 
     if (!one)
         return m;
     *one = *c;
+    one->check = SUITE_ANY_CHECK;
     for (int i = 0; i < c->n_tensors; i++) {
         slice->first[i] = r * width_of(&c->tensor[i]);
         one->tensor[i].shape[0] = 1;
@@ -202,6 +203,8 @@ static void add_backward(spec s)
     suite_tensor *t = tensor(c, &s, "indices", SUITE_IN, SAKER_I32, s.k);
     t->fill = SUITE_COUNT;
     t->low = s.has & BAD ? -2 : 0;
+    if (s.m > 0 && s.n > 0 && s.k > 0 && (t->low < 0 || s.m * s.k > s.n))
+        c->check = SAKER_BAD_INDEX;
     if (s.has & SOFTMAX)
         tensor(c, &s, "values", SUITE_IN, s.v, s.k)->fill = SUITE_POSITIVE;
     for (int i = 0; s.has & COLUMNS && i < c->n_tensors; i++)
