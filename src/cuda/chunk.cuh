@@ -6,7 +6,7 @@
 #ifndef SKR_CHUNK_CUH
 #define SKR_CHUNK_CUH
 
-#include "device.cuh"
+#include "owner.cuh"
 
 enum { SKR_CHUNK = 128 };
 

@@ -3,7 +3,7 @@
 #ifndef SKR_ROWS_CUH
 #define SKR_ROWS_CUH
 
-#include "device.cuh"
+#include "owner.cuh"
 
 /* The vectors of a row that belong to one thread of its owner. */
 template <class Owner> struct row_slice {

@@ -5,7 +5,7 @@
 #ifndef SKR_CUDA_SM90_CUH
 #define SKR_CUDA_SM90_CUH
 
-#include "device.cuh"
+#include "owner.cuh"
 
 SKR_DEVICE uint32_t cluster_rank()
 {

@@ -192,11 +192,8 @@ static bool plan_cluster(skr_norm_backward_job *job, const skr_target *target, c
 static bool plan_ring(skr_norm_backward_job *job, const skr_target *target, int vec, skr_plan *plan)
 {
     const skr_param *w = &job->weight;
-    if (target->sm != 90 ||
-        job->n <= (vec == 8      ? 4096
-                   : job->centre ? 8192
-                                 : 16384) ||
-        job->weight_offset != 0.0f || (w->data && w->type != job->x.type))
+    int64_t narrow = job->centre ? 8192 : vec == 8 ? 4096 : 16384;
+    if (target->sm != 90 || job->n <= narrow || job->weight_offset != 0.0f || (w->data && w->type != job->x.type))
         return false;
     for (int i = 0; i < SKR_COUNT(ring_shape); i++) {
         const skr_rows_shape *s = &ring_shape[i];
