@@ -169,9 +169,6 @@ static int access_of(const skr_cross_entropy_job *job, int vec, skr_plan *plan)
         skr_rows_aligned(&job->rows, &job->dlogits, vec))
         return ALIGNED;
     skr_why(plan, "aligned kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
-    if (!job->dlogits.data || job->dlogits.type == job->logits.type)
-        return SHIFTED;
-    skr_why(plan, "loose kernels: dlogits has another type than logits");
     return SINGLE;
 }
 
