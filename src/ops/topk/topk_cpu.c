@@ -54,67 +54,75 @@ static void insert(survivors *s, uint64_t e)
 {
     if (s->n == s->k && e <= s->least)
         return;
-    int64_t low = 0, high = s->n;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (s->a[middle] > e)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    int64_t last = s->n < s->k ? s->n : s->k - 1;
-    __builtin_memmove(s->a + low + 1, s->a + low, (size_t)(last - low) * sizeof e);
-    s->a[low] = e;
+    int64_t last = s->n < s->k ? s->n : s->k - 1, at = last;
+    for (; at > 0 && s->a[at - 1] < e; at--)
+        s->a[at] = s->a[at - 1];
+    s->a[at] = e;
     s->n = last + 1;
     s->least = s->n == s->k ? s->a[s->k - 1] : 0;
 }
 
-static inline void swap(uint64_t *a, uint64_t *b)
+/* Few elements, descending. */
+static void sort_few(uint64_t *a, int64_t n)
 {
-    uint64_t t = *a;
-    *a = *b;
-    *b = t;
+    for (int64_t i = 1; i < n; i++) {
+        uint64_t e = a[i];
+        int64_t j = i;
+        for (; j > 0 && a[j - 1] < e; j--)
+            a[j] = a[j - 1];
+        a[j] = e;
+    }
 }
 
-/* Parts a[low .. high] into larger and smaller ones; returns the last of the larger ones. The pivot is the middle of
- * three whose places come from a counter, so that no input is bad but by chance. */
-static int64_t part(uint64_t *a, int64_t low, int64_t high, uint32_t *seed)
+/* Puts what is larger than some element (the pivot) first and returns how many that are; none: a[0] is the largest. The
+ * pivot is the middle of three whose places come from a counter, so that no input is bad but by chance. Without
+ * branches: which way an element goes cannot be guessed. */
+static int64_t split(uint64_t *a, uint64_t *spare, int64_t n, uint32_t *seed)
 {
     uint64_t p[3];
     for (int i = 0; i < 3; i++) {
         *seed = *seed * 1664525u + 1013904223u;
-        p[i] = a[low + (int64_t)((uint64_t)(*seed >> 8) * (uint64_t)(high - low) >> 24)]; /* never a[high] */
+        p[i] = a[(int64_t)((uint64_t)(*seed >> 8) * (uint64_t)n >> 24)];
     }
-    if (p[0] < p[1])
-        swap(&p[0], &p[1]);
-    if (p[1] < p[2])
-        swap(&p[1], &p[2]);
-    uint64_t pivot = p[0] < p[1] ? p[0] : p[1];
-    int64_t i = low - 1, j = high + 1;
-    for (;;) {
-        while (a[++i] > pivot)
-            ;
-        while (a[--j] < pivot)
-            ;
-        if (i >= j)
-            return j;
-        swap(&a[i], &a[j]);
+    uint64_t high = p[0] > p[1] ? p[0] : p[1], low = p[0] > p[1] ? p[1] : p[0];
+    uint64_t pivot = p[2] > high ? high : p[2] < low ? low : p[2];
+    int64_t left = 0, right = n, pivot_at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t larger = a[i] > pivot;
+        right -= 1 - larger;
+        pivot_at = a[i] == pivot ? right : pivot_at;
+        spare[larger ? left : right] = a[i];
+        left += larger;
     }
+    if (left == 0) {
+        spare[pivot_at] = spare[0];
+        spare[0] = pivot;
+    }
+    __builtin_memcpy(a, spare, (size_t)n * sizeof *a);
+    return left;
 }
+
+enum { FEW = 12 };
 
 /* Puts the k largest first. */
 static void cut(survivors *s)
 {
     uint64_t *a = s->a;
-    int64_t low = 0, high = s->n - 1, k = s->k - 1;
+    int64_t low = 0, high = s->n;
     uint32_t seed = (uint32_t)s->n;
-    while (low < high) {
-        int64_t j = part(a, low, high, &seed);
-        if (k <= j)
-            high = j;
+    while (high - low > FEW) {
+        int64_t middle = low + split(a + low, s->spare, high - low, &seed);
+        if (middle == low)
+            low++;
+        else if (middle >= s->k)
+            high = middle;
         else
-            low = j + 1;
+            low = middle;
+        if (low == s->k)
+            break;
     }
+    if (low < s->k)
+        sort_few(a + low, high - low);
     s->n = s->k;
     s->least = a[0];
     for (int64_t i = 1; i < s->n; i++)
@@ -130,26 +138,22 @@ static void collect(survivors *s, uint64_t e)
         cut(s);
 }
 
-/* Few elements, descending. */
-static void sort_few(uint64_t *a, int64_t low, int64_t high, uint32_t *seed)
+/* Descending. The stack stays shallow: the larger part is done by the loop. */
+static void sort_split(uint64_t *a, uint64_t *spare, int64_t n, uint32_t *seed)
 {
-    while (high - low > 12) { /* the larger part by the loop: the stack stays shallow */
-        int64_t j = part(a, low, high, seed);
-        if (j - low < high - j) {
-            sort_few(a, low, j, seed);
-            low = j + 1;
+    while (n > FEW) {
+        int64_t larger = split(a, spare, n, seed);
+        larger += larger == 0;
+        if (larger < n - larger) {
+            sort_split(a, spare, larger, seed);
+            a += larger;
+            n -= larger;
         } else {
-            sort_few(a, j + 1, high, seed);
-            high = j;
+            sort_split(a + larger, spare, n - larger, seed);
+            n = larger;
         }
     }
-    for (int64_t i = low + 1; i <= high; i++) {
-        uint64_t e = a[i];
-        int64_t j = i;
-        for (; j > low && a[j - 1] < e; j--)
-            a[j] = a[j - 1];
-        a[j] = e;
-    }
+    sort_few(a, n);
 }
 
 /* Descending; many by bytes from the lowest up, where bytes that all share are passed over. The result is in s->a. */
@@ -157,7 +161,7 @@ static void sort(survivors *s)
 {
     if (s->n < 1024) {
         uint32_t seed = 1;
-        sort_few(s->a, 0, s->n - 1, &seed);
+        sort_split(s->a, s->spare, s->n, &seed);
         return;
     }
     for (int byte = 0; byte < 8; byte++) {
@@ -194,7 +198,7 @@ static void offer(survivors *s, const float *f, int64_t index, int n)
 
 SKR_FN int beats(vf f, const survivors *s)
 {
-    return vm_any(v_lt(v_set1(value_of(s->least)), f)) || vm_any(v_is_nan(f));
+    return vm_any(v_lt(v_set1(value_of(s->least)), f));
 }
 
 SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
@@ -205,10 +209,11 @@ SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
         vf2 a = v_load2(type, x, i), b = v_load2(type, x, i + 2 * SKR_LANES);
         vf2 c = v_load2(type, x, i + 4 * SKR_LANES), d = v_load2(type, x, i + 6 * SKR_LANES);
         vf most = v_max(v_max(v_max(a.lo, a.hi), v_max(b.lo, b.hi)), v_max(v_max(c.lo, c.hi), v_max(d.lo, d.hi)));
-        if (s->least == 0 || beats(most, s)) {
+        int nan = vm_any(v_is_nan(most));
+        if (nan || s->least == 0 || beats(most, s)) {
             const vf all[] = {a.lo, a.hi, b.lo, b.hi, c.lo, c.hi, d.lo, d.hi};
             for (int k = 0; k < 8; k++)
-                if (s->least == 0 || beats(all[k], s)) {
+                if (nan || s->least == 0 || beats(all[k], s)) {
                     v_store(SKR_F32, f, 0, all[k]);
                     offer(s, f, i + k * SKR_LANES, SKR_LANES);
                 }
