@@ -130,8 +130,10 @@ static void build(void)
         add(x, x, 3000, 128, 0, SUITE_NORMAL, SUITE_CHECK);
         int64_t bytes = suite_type_bytes(x);
         for (int64_t n = 128; t != 1 && n <= 32768; n *= n < 4096 ? 32 : 8) {
-            add(x, x, ((int64_t)256 << 20) / bytes / n, n, 0, SUITE_NORMAL, SUITE_BENCH);
-            add(x, x, ((int64_t)1 << 27) / n, n, 0, SUITE_NORMAL, SUITE_BENCH_CUDA);
+            int64_t cpu = ((int64_t)256 << 20) / bytes / n, cuda = ((int64_t)1 << 27) / n;
+            add(x, x, cpu, n, 0, SUITE_NORMAL, SUITE_BENCH | (cpu == cuda ? SUITE_BENCH_CUDA : 0));
+            if (cpu != cuda)
+                add(x, x, cuda, n, 0, SUITE_NORMAL, SUITE_BENCH_CUDA);
         }
         if (t != 1)
             add(x, x, (128 << 10) / bytes / 1024, 1024, 0, SUITE_NORMAL, SUITE_CACHE);
