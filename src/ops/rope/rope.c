@@ -470,9 +470,9 @@ static saker_status plan_cpu(skr_call *call, skr_rope_job *job, const skr_target
     cpu->n_parts = skr_ceil_div(cpu->tiles, cpu->tiles_per_task);
     for (int t = 0; t < 2; t++)
         cpu->parts_at[t] = job->dweight[t].data ? skr_take(&at, skr_mul(cpu->n_parts, skr_mul(d, sizeof(double)))) : -1;
-    /* Each worker: rows of cos and sin with their positions, and for the norm's gradient a rotated row and two sums. */
+    /* Each worker: rows of cos and sin with their positions, and for the norm's gradient rotated rows and two sums. */
     int64_t table = skr_mul(cpu->tile, skr_mul(job->r, 2 * sizeof(float)) + 2 * (int64_t)sizeof(int64_t));
-    int64_t rows = job->backward && job->norm ? skr_mul(3, skr_mul(d, sizeof(float))) : 0;
+    int64_t rows = job->backward && job->norm ? skr_mul(SKR_ROPE_HEADS + 2, skr_mul(d, sizeof(float))) : 0;
     cpu->scratch_bytes = (int64_t)skr_align_up((size_t)skr_min(table + rows, SKR_HUGE), 256);
     cpu->scratch_at = skr_take(&at, skr_mul(target->width, cpu->scratch_bytes));
     if (cpu->tiles && heads)

@@ -34,7 +34,9 @@ typedef struct skr_rope_angles {
 
 /* What the CPU plan adds; offsets are bytes into the workspace. */
 enum { SKR_ROPE_PREPARE, SKR_ROPE_ROWS, SKR_ROPE_SUM };
-enum { SKR_ROPE_PIECE = 65536 }; /* tokens whose positions one task of the first step finds */
+/* PIECE: tokens whose positions one task of the first step finds. HEADS: heads that go through the norm together, so
+ * that the roots and divisions of one overlap with the sums of the next. */
+enum { SKR_ROPE_PIECE = 65536, SKR_ROPE_HEADS = 8 };
 typedef struct skr_rope_cpu {
     int64_t turns_at;                  /* frequencies, f64 [R/2]; -1: tables are given */
     int64_t positions_at;              /* i64 [tokens], from cu_seqlens; -1: none */
@@ -105,34 +107,6 @@ SKR_INLINE double skr_rope_turns(const skr_rope_angles *a, int64_t i)
     if (keep < 1)
         f = keep > 0 ? f * keep + stretched * (1 - keep) : stretched;
     return f / SKR_ROPE_TWO_PI;
-}
-
-/* cos and sin of position * turns (an angle in turns), times scale. The product is rounded once; what follows up to the
- * polynomials is exact: 4 t = k + r, |r| <= 1/2. Their error is below 2e-10 (tools/minimax.py: cos and sin of vmath.h),
- * so that the rounding to f32 decides. Beyond 2^46 turns a double has no fraction to speak of: the angle is 0. */
-SKR_INLINE void skr_rope_cos_sin(double position, double turns, double scale, float *cosine, float *sine)
-{
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52: the sum's last bit is 1 */
-    double t = position * turns * 4;
-    t = t < 0x1p48 && t > -0x1p48 ? t : 0;
-    union {
-        double f;
-        uint64_t bits;
-    } k;
-    k.f = t + magic;
-    double r = (t - (k.f - magic)) * 1.5707963267948966, z = r * r;
-    double s = r + r * z * (-0x1.555556p-3 + z * (0x1.111174p-7 + z * (-0x1.a058e4p-13 + z * 0x1.7bf104p-19)));
-    double c = 1 - 0.5 * z + z * z * (0x1.55554ap-5 + z * (-0x1.6c0c1ap-10 + z * 0x1.99e112p-16));
-    uint64_t swap = (uint64_t)0 - (k.bits & 1);
-    union {
-        double f;
-        uint64_t bits;
-    } u, v;
-    u.f = c * scale, v.f = s * scale;
-    uint64_t other = (u.bits ^ v.bits) & swap;
-    u.bits ^= other ^ ((k.bits + 1) & 2) << 62;
-    v.bits ^= other ^ (k.bits & 2) << 62;
-    *cosine = (float)u.f, *sine = (float)v.f;
 }
 
 /* Position of a token of a packed batch: its place in its sequence plus the sequence's offset; SKR_ROPE_NOWHERE when it

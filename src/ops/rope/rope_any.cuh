@@ -9,6 +9,34 @@
 
 /* ---------------------------------------------------------------- before the heads */
 
+/* cos and sin of position * turns (an angle in turns), times scale. The product is rounded once; what follows up to the
+ * polynomials is exact: 4 t = k + r, |r| <= 1/2. Their error is below 2e-10 (tools/minimax.py: cos and sin of vmath.h),
+ * so that the rounding to f32 decides. Beyond 2^46 turns a double has no fraction to speak of: the angle is 0. */
+SKR_DEVICE void cos_sin_of(double position, double turns, double scale, float *cosine, float *sine)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: the sum's last bit is 1 */
+    double t = position * turns * 4;
+    t = t < 0x1p48 && t > -0x1p48 ? t : 0;
+    union {
+        double f;
+        uint64_t bits;
+    } k;
+    k.f = t + magic;
+    double r = (t - (k.f - magic)) * 1.5707963267948966, z = r * r;
+    double s = r + r * z * (-0x1.555556p-3 + z * (0x1.111174p-7 + z * (-0x1.a058e4p-13 + z * 0x1.7bf104p-19)));
+    double c = 1 - 0.5 * z + z * z * (0x1.55554ap-5 + z * (-0x1.6c0c1ap-10 + z * 0x1.99e112p-16));
+    uint64_t swap = (uint64_t)0 - (k.bits & 1);
+    union {
+        double f;
+        uint64_t bits;
+    } u, v;
+    u.f = c * scale, v.f = s * scale;
+    uint64_t other = (u.bits ^ v.bits) & swap;
+    u.bits ^= other ^ ((k.bits + 1) & 2) << 62;
+    v.bits ^= other ^ (k.bits & 2) << 62;
+    *cosine = (float)u.f, *sine = (float)v.f;
+}
+
 enum { ROPE_PREPARE_ROWS = 32, ROPE_PREPARE_THREADS = 256 };
 
 /* A block takes some tokens (or places): their positions first, then a thread makes cos and sin of one pair for several
@@ -48,7 +76,7 @@ SKR_DEVICE void rope_prepare(const skr_rope_job &job)
         double turns = skr_rope_turns(&job.angles, i);
         for (int k = row; k < ROPE_PREPARE_ROWS && k < rows; k += side) {
             int64_t at = (first + k) * pairs + i;
-            skr_rope_cos_sin((double)position[k], turns, (double)job.angles.attention, &cosine[at], &sine[at]);
+            cos_sin_of((double)position[k], turns, (double)job.angles.attention, &cosine[at], &sine[at]);
         }
     }
 }

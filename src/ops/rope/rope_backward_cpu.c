@@ -61,47 +61,63 @@ static float mean_of_nothing(int xt, const head *h)
     return sum;
 }
 
-SKR_FN void head_body(int xt, int yt, const head *h)
+/* rstd and mean(g w h) of a head. */
+SKR_FN void head_numbers(int xt, const head *h, float *rstd, float *mean)
 {
     double squares, dot, one_over_d = 1.0 / (double)h->d;
     sums(xt, h, &squares, &dot);
-    float rstd1 = rstd_of(squares, one_over_d, h->eps);
-    float mean1 = rstd1 == 0 ? mean_of_nothing(xt, h) : (float)(dot * one_over_d * (double)rstd1);
+    *rstd = rstd_of(squares, one_over_d, h->eps);
+    *mean = *rstd == 0 ? mean_of_nothing(xt, h) : (float)(dot * one_over_d * (double)*rstd);
+}
+
+SKR_FN void head_results(int xt, int yt, const head *from, float rstd1, float mean1)
+{
+    const head h = *from;
     vf rstd = v_set1(rstd1), mean = v_set1(mean1);
-    for (int64_t i = 0; i < h->d; i += STEP) {
-        int n = h->d - i < STEP ? (int)(h->d - i) : STEP;
+    for (int64_t i = 0; i < h.d; i += STEP) {
+        int n = h.d - i < STEP ? (int)(h.d - i) : STEP;
         vf2 x, g, w;
         if (n == STEP) {
-            x = v_load2(xt, h->x, i), g = v_load2(SKR_F32, h->g, i), w = v_load2(SKR_F32, h->weight, i);
+            x = v_load2(xt, h.x, i), g = v_load2(SKR_F32, h.g, i), w = v_load2(SKR_F32, h.weight, i);
         } else {
-            x = v_load2_n(xt, h->x, i, n), g = v_load2_n(SKR_F32, h->g, i, n);
-            w = v_load2_n(SKR_F32, h->weight, i, n);
+            x = v_load2_n(xt, h.x, i, n), g = v_load2_n(SKR_F32, h.g, i, n);
+            w = v_load2_n(SKR_F32, h.weight, i, n);
         }
         vf2 hat = v2_scale(x, rstd), gw = v2_mul(g, w);
-        if (h->sum) {
-            vf2 sum = n == STEP ? v_load2(SKR_F32, h->sum, i) : v_load2_n(SKR_F32, h->sum, i, n);
+        if (h.sum) {
+            vf2 sum = n == STEP ? v_load2(SKR_F32, h.sum, i) : v_load2_n(SKR_F32, h.sum, i, n);
             sum = v2_fma(g, hat, sum);
             if (n == STEP)
-                v_store2(SKR_F32, h->sum, i, sum);
+                v_store2(SKR_F32, h.sum, i, sum);
             else
-                v_store2_n(SKR_F32, h->sum, i, sum, n);
+                v_store2_n(SKR_F32, h.sum, i, sum, n);
         }
-        if (h->dx) {
+        if (h.dx) {
             vf2 dx = {v_fnma(hat.lo, mean, gw.lo), v_fnma(hat.hi, mean, gw.hi)};
             dx = v2_scale(dx, rstd);
             if (n == STEP)
-                v_store2(yt, h->dx, i, dx);
+                v_store2(yt, h.dx, i, dx);
             else
-                v_store2_n(yt, h->dx, i, dx, n);
+                v_store2_n(yt, h.dx, i, dx, n);
         }
     }
 }
 
-typedef void (*head_fn)(const head *h);
+/* Up to SKR_ROPE_HEADS heads. */
+SKR_FN void heads_body(int xt, int yt, const head *h, int n)
+{
+    float rstd[SKR_ROPE_HEADS], mean[SKR_ROPE_HEADS];
+    for (int k = 0; k < n; k++)
+        head_numbers(xt, &h[k], &rstd[k], &mean[k]);
+    for (int k = 0; k < n; k++)
+        head_results(xt, yt, &h[k], rstd[k], mean[k]);
+}
+
+typedef void (*head_fn)(const head *h, int n);
 #define HEAD(xt, yt)                                                                                                   \
-    static void head_##xt##_##yt(const head *h)                                                                        \
+    static void head_##xt##_##yt(const head *h, int n)                                                                 \
     {                                                                                                                  \
-        head_body(SKR_##xt, SKR_##yt, h);                                                                              \
+        heads_body(SKR_##xt, SKR_##yt, h, n);                                                                          \
     }
 #define HEADS(xt) HEAD(xt, F32) HEAD(xt, F16) HEAD(xt, BF16)
 HEADS(F32)
@@ -116,25 +132,36 @@ static const head_fn heads[3][3] = {{head_F32_F32, head_F32_F16, head_F32_BF16},
 static void tile_heads(const tile *t, int which, run_fn rotate, head_fn norm)
 {
     const job_t *job = t->job;
-    run w = {.r = job->r, .d = job->d, .n = 1, .y = (char *)t->row};
-    head h = {.g = t->row, .weight = weight_of(job, which), .d = job->d, .eps = job->eps};
-    h.sum = job->dweight[which].data ? t->sum + which * job->d : NULL;
-    int tokens_inside = job->in[which].head > job->in[which].token;
+    run w = {.r = job->r, .d = job->d, .n = 1};
+    head h[SKR_ROPE_HEADS];
+    int waiting = 0, tokens_inside = job->in[which].head > job->in[which].token;
     int64_t outer = tokens_inside ? job->heads[which] : t->n, inner = tokens_inside ? t->n : job->heads[which];
     for (int64_t i = 0; i < outer; i++)
         for (int64_t j = 0; j < inner; j++) {
             int64_t k = tokens_inside ? j : i, n = tokens_inside ? i : j;
-            h.dx = head_at(&job->out[which], job->out_type, t, k, n);
+            char *dx = head_at(&job->out[which], job->out_type, t, k, n);
             if (nowhere(t, k)) {
-                zero_head(h.dx, job->out_type, job->d);
+                zero_head(dx, job->out_type, job->d);
                 continue;
             }
+            float *g = t->row + waiting * job->d;
             w.x = head_at(&job->in[which], job->in_type, t, k, n);
+            w.y = (char *)g;
             w.table = t->table + k * 2 * job->r;
             rotate(&w);
-            h.x = head_at(&job->x[which], job->x_type, t, k, n);
-            norm(&h);
+            h[waiting++] = (head){.g = g,
+                                  .weight = weight_of(job, which),
+                                  .x = head_at(&job->x[which], job->x_type, t, k, n),
+                                  .dx = dx,
+                                  .sum = job->dweight[which].data ? t->sum + which * job->d : NULL,
+                                  .d = job->d,
+                                  .eps = job->eps};
+            if (waiting == SKR_ROPE_HEADS) {
+                norm(h, waiting);
+                waiting = 0;
+            }
         }
+    norm(h, waiting);
 }
 
 static double *part_of(const job_t *job, int which, int64_t part)

@@ -501,10 +501,9 @@ static void bench(void)
         s.has = INTERLEAVED;
         both(s);
         s.has = 0;
-        s.layout = SAKER_BHSD;
-        both(s);
-        s.layout = SAKER_BSHD;
         s.table = 0;
+        s.where = IDS;
+        s.high = 8191;
         both(s);
         s = (struct spec){SIZE(1, t ? 12 : 6, 32, 8, 128), .x = types[t], .table = SAKER_F32, .use = SUITE_CACHE};
         both(s);

@@ -52,16 +52,17 @@ SKR_FN vf2 load_n(int norm, int xt, const void *x, int64_t i, vf rstd, const flo
 }
 
 /* Columns i and i + r/2. */
-SKR_FN void half_head(int norm, int xt, int yt, const run *w, const void *x, void *y, const float *table, vf rstd)
+SKR_FN void half_head(int norm, int xt, int yt, const float *w, const void *x, void *y, const float *table, int64_t r,
+                      vf rstd)
 {
-    int64_t half = w->r / 2, i = 0;
+    int64_t half = r / 2, i = 0;
     const float *sine = table + half;
     for (; i + 2 * STEP <= half; i += 2 * STEP) {
         vf2 a[2], b[2], c[2], s[2];
         SKR_UNROLL
         for (int k = 0; k < 2; k++) {
-            a[k] = load(norm, xt, x, i + k * STEP, rstd, w->weight);
-            b[k] = load(norm, xt, x, half + i + k * STEP, rstd, w->weight);
+            a[k] = load(norm, xt, x, i + k * STEP, rstd, w);
+            b[k] = load(norm, xt, x, half + i + k * STEP, rstd, w);
             c[k] = v_load2(SKR_F32, table, i + k * STEP);
             s[k] = v_load2(SKR_F32, sine, i + k * STEP);
         }
@@ -73,7 +74,7 @@ SKR_FN void half_head(int norm, int xt, int yt, const run *w, const void *x, voi
     }
     for (; i < half; i += STEP) {
         int n = half - i < STEP ? (int)(half - i) : STEP;
-        vf2 a = load_n(norm, xt, x, i, rstd, w->weight, n), b = load_n(norm, xt, x, half + i, rstd, w->weight, n);
+        vf2 a = load_n(norm, xt, x, i, rstd, w, n), b = load_n(norm, xt, x, half + i, rstd, w, n);
         vf2 c = v_load2_n(SKR_F32, table, i, n), s = v_load2_n(SKR_F32, sine, i, n);
         v_store2_n(yt, y, i, v2_fnma(b, s, v2_mul(a, c)), n);
         v_store2_n(yt, y, half + i, v2_fma(a, s, v2_mul(b, c)), n);
@@ -81,16 +82,16 @@ SKR_FN void half_head(int norm, int xt, int yt, const run *w, const void *x, voi
 }
 
 /* Columns 2i and 2i + 1: each times cos, plus its neighbour times sin with the sign that belongs to the place. */
-SKR_FN void interleaved_head(int norm, int xt, int yt, const run *w, const void *x, void *y, const float *table,
-                             vf rstd)
+SKR_FN void interleaved_head(int norm, int xt, int yt, const float *w, const void *x, void *y, const float *table,
+                             int64_t r, vf rstd)
 {
     int64_t i = 0;
-    const float *sine = table + w->r;
-    for (; i + 2 * STEP <= w->r; i += 2 * STEP) {
+    const float *sine = table + r;
+    for (; i + 2 * STEP <= r; i += 2 * STEP) {
         vf2 a[2], c[2], s[2];
         SKR_UNROLL
         for (int k = 0; k < 2; k++) {
-            a[k] = load(norm, xt, x, i + k * STEP, rstd, w->weight);
+            a[k] = load(norm, xt, x, i + k * STEP, rstd, w);
             c[k] = v_load2(SKR_F32, table, i + k * STEP);
             s[k] = v_load2(SKR_F32, sine, i + k * STEP);
         }
@@ -98,31 +99,43 @@ SKR_FN void interleaved_head(int norm, int xt, int yt, const run *w, const void 
         for (int k = 0; k < 2; k++)
             v_store2(yt, y, i + k * STEP, v2_fma(v2_swap_pairs(a[k]), s[k], v2_mul(a[k], c[k])));
     }
-    for (; i < w->r; i += STEP) {
-        int n = w->r - i < STEP ? (int)(w->r - i) : STEP;
-        vf2 a = load_n(norm, xt, x, i, rstd, w->weight, n);
+    for (; i < r; i += STEP) {
+        int n = r - i < STEP ? (int)(r - i) : STEP;
+        vf2 a = load_n(norm, xt, x, i, rstd, w, n);
         vf2 c = v_load2_n(SKR_F32, table, i, n), s = v_load2_n(SKR_F32, sine, i, n);
         v_store2_n(yt, y, i, v2_fma(v2_swap_pairs(a), s, v2_mul(a, c)), n);
     }
 }
 
-SKR_FN void run_body(int norm, int interleaved, int xt, int yt, const run *w)
+SKR_FN void copy_rest(int norm, int xt, int yt, const float *w, const void *x, void *y, int64_t i, int64_t d, vf rstd)
 {
-    const char *x = w->x;
-    char *y = w->y;
-    const float *table = w->table;
-    for (int64_t row = 0; row < w->n; row++, x += w->x_step, y += w->y_step, table += w->table_step) {
-        vf rstd = v_set1(norm ? rstd_of_head(xt, x, w->d, w->eps) : 1.0f);
+    for (; i + STEP <= d; i += STEP)
+        v_store2(yt, y, i, load(norm, xt, x, i, rstd, w));
+    if (i < d)
+        v_store2_n(yt, y, i, load_n(norm, xt, x, i, rstd, w, (int)(d - i)), (int)(d - i));
+}
+
+SKR_FN void run_body(int norm, int interleaved, int xt, int yt, const run *from)
+{
+    const run w = *from; /* or it would be read again after every store */
+    const char *x = w.x;
+    char *y = w.y;
+    const float *table = w.table;
+    float rstd[SKR_ROPE_HEADS];
+    /* Two halves of a head at once look like no stream to a prefetcher. Heads that follow each other are asked for. */
+    int64_t bytes = w.d * (xt == SKR_F32 ? 4 : 2), ahead_bytes = w.x_step == bytes ? bytes : 0;
+    for (int64_t row = 0; row < w.n; row++, x += w.x_step, y += w.y_step, table += w.table_step) {
+        int64_t k = row % SKR_ROPE_HEADS;
+        prefetch_block(x + AHEAD, ahead_bytes);
+        for (int64_t ahead = 0; norm && k == 0 && ahead < SKR_ROPE_HEADS && row + ahead < w.n; ahead++)
+            rstd[ahead] = rstd_of_head(xt, x + ahead * w.x_step, w.d, w.eps);
+        vf scale = v_set1(norm ? rstd[k] : 1.0f);
         if (interleaved)
-            interleaved_head(norm, xt, yt, w, x, y, table, rstd);
+            interleaved_head(norm, xt, yt, w.weight, x, y, table, w.r, scale);
         else
-            half_head(norm, xt, yt, w, x, y, table, rstd);
-        if (x == y && !norm)
-            continue;
-        for (int64_t i = w->r; i < w->d; i += STEP) {
-            int n = w->d - i < STEP ? (int)(w->d - i) : STEP;
-            v_store2_n(yt, y, i, load_n(norm, xt, x, i, rstd, w->weight, n), n);
-        }
+            half_head(norm, xt, yt, w.weight, x, y, table, w.r, scale);
+        if (w.r < w.d && (norm || x != y))
+            copy_rest(norm, xt, yt, w.weight, x, y, w.r, w.d, scale);
     }
 }
 

@@ -33,7 +33,7 @@ typedef struct tile {
     const job_t *job;
     float *table;     /* [tile, 2 R]: half: cos, sin; interleaved: cos twice each, sin with both signs */
     int64_t *slot;    /* [tile, 2]: position of the row, and whether it is there */
-    float *row, *sum; /* gradient of the norm: [D], [2, D] */
+    float *row, *sum; /* gradient of the norm: [HEADS, D], [2, D] */
     int64_t b, s, n;  /* the tile: batch, first token, tokens */
 } tile;
 
@@ -44,7 +44,7 @@ static inline tile tile_start(const job_t *job, int worker)
     tile t = {.job = job, .slot = (int64_t *)scratch};
     t.table = (float *)(t.slot + 2 * cpu->tile);
     t.row = t.table + cpu->tile * 2 * job->r;
-    t.sum = t.row + job->d;
+    t.sum = t.row + SKR_ROPE_HEADS * job->d;
     for (int64_t i = 0; i < cpu->tile; i++)
         t.slot[2 * i + 1] = 0;
     return t;
@@ -56,6 +56,25 @@ static inline void bad_index(const job_t *job)
 }
 
 enum { PAIRS = 64 }; /* pairs that are made at once */
+
+/* cos and sin of position * turns, times scale. The product is rounded once; what follows up to the polynomials is
+ * exact: 4 t = k + r, |r| <= 1/2, and k = 4 n + q. Their error is below 2e-10 (tools/minimax.py: cos and sin of
+ * vmath.h), so that the rounding to f32 decides. Beyond 2^46 turns a double has no fraction to speak of: the angle is
+ * 0. Only double arithmetic and choices: compilers make vectors of it. */
+SKR_FN void cos_sin_of(double position, double turns, double scale, float *cosine, float *sine)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: the sum's last bit is 1 */
+    double t = position * turns * 4;
+    t = t < 0x1p48 ? t : 0;
+    t = t > -0x1p48 ? t : 0;
+    double k = (t + magic) - magic, q = k - 4 * ((k * 0.25 + magic) - magic);
+    double r = (t - k) * 1.5707963267948966, z = r * r;
+    double s = r + r * z * (-0x1.555556p-3 + z * (0x1.111174p-7 + z * (-0x1.a058e4p-13 + z * 0x1.7bf104p-19)));
+    double c = 1 - 0.5 * z + z * z * (0x1.55554ap-5 + z * (-0x1.6c0c1ap-10 + z * 0x1.99e112p-16));
+    double even = q == 0 ? scale : -scale, odd = q * scale, size = q * q;
+    *cosine = (float)(size == 1 ? -odd * s : even * c);
+    *sine = (float)(size == 1 ? odd * c : even * s);
+}
 
 /* cos and sin of pairs from `begin` on. */
 static inline void make_pairs(const job_t *job, int64_t position, int64_t begin, int64_t n, float *c, float *s)
@@ -70,7 +89,7 @@ static inline void make_pairs(const job_t *job, int64_t position, int64_t begin,
     const double *turns = (const double *)((const char *)job->head.workspace + job->cpu.turns_at) + begin;
     double at = (double)position, scale = (double)job->angles.attention;
     for (int64_t i = 0; i < n; i++)
-        skr_rope_cos_sin(at, turns[i], scale, &c[i], &s[i]);
+        cos_sin_of(at, turns[i], scale, &c[i], &s[i]);
 }
 
 static void make_row(const job_t *job, int64_t position, float *to)

@@ -429,21 +429,26 @@ static void backward_plain(const suite_case *c, double *const *value)
 
 /* ---------------------------------------------------------------- one token alone */
 
-/* Only with positions given: then a token does not depend on where it stands. */
+/* Where a token's position does not depend on where it stands (positions are given), or can be moved with it (row s of
+ * the tables becomes row 0). Tokens with their heads together, so not in layout bhsd. */
 static int64_t one_token(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice)
 {
     const suite_tensor *q = &c->tensor[0];
+    bool positions = false, tables = false, other = false;
+    for (int i = 0; i < c->n_tensors; i++) {
+        const char *f = c->tensor[i].field;
+        positions |= !strcmp(f, "positions");
+        tables |= !strcmp(f, "cos");
+        other |= !strcmp(f, "offsets") || !strcmp(f, "cu_seqlens");
+    }
     saker_rope_args a;
     saker_rope_backward_args back;
     memcpy(&a, c->args, sizeof a);
     memcpy(&back, c->args, sizeof back);
-    bool backward = q->field[0] == 'd', positions = false;
-    int layout = backward ? back.layout : a.layout, lead = layout == SAKER_THD ? 1 : 2;
-    for (int i = 0; i < c->n_tensors; i++)
-        positions |= !strcmp(c->tensor[i].field, "positions");
-    if (!positions || layout == SAKER_BHSD)
+    int layout = q->field[0] == 'd' ? back.layout : a.layout, lead = layout == SAKER_THD ? 1 : 2;
+    if (layout == SAKER_BHSD || other || !(positions || tables))
         return 0;
-    int64_t tokens = layout == SAKER_THD ? q->shape[0] : q->shape[0] * q->shape[1];
+    int64_t length = q->shape[lead - 1], tokens = lead == 1 ? length : q->shape[0] * length;
     if (!one)
         return tokens;
     *one = *c;
@@ -451,11 +456,14 @@ static int64_t one_token(const suite_case *c, int64_t row, suite_case *one, suit
         suite_tensor *t = &one->tensor[i];
         const char *f = t->field;
         bool by_token = !strcmp(f, "positions") || t->ndim > 2;
+        bool by_place = !positions && (!strcmp(f, "cos") || !strcmp(f, "sin"));
         memset(t->stride, 0, sizeof t->stride);
-        slice->first[i] = by_token ? row * (suite_elements(&c->tensor[i]) / tokens) : 0;
+        slice->first[i] = by_token   ? row * (suite_elements(&c->tensor[i]) / tokens)
+                          : by_place ? row % length * t->shape[1]
+                                     : 0;
         if (strstr(f, "weight") && t->role != SUITE_IN)
             slice->first[i] = -1;
-        for (int d = 0; by_token && d < lead; d++)
+        for (int d = 0; (by_token || by_place) && d < (by_place ? 1 : lead); d++)
             t->shape[d] = 1;
     }
     return tokens;
