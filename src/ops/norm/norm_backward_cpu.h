@@ -217,15 +217,13 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
         grad_tail(t, round, want, given, i, n);
 }
 
-/* GROUP pairs at once, with the sums of the next row's formed in between: memory is read while gradients are computed.
- * With CENTRE more than one would not fit into the registers. */
-enum { GROUP = CENTRE ? 1 : K };
-SKR_FN void both_group(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
+/* One block, with the sums of the next row's formed in between: memory is read while gradients are computed. */
+SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
 {
-    vf2 w[GROUP], dw[GROUP], db[GROUP], dy[GROUP], e[GROUP], d[GROUP], g[GROUP];
+    vf2 w[K], dw[K], db[K], dy[K], e[K], d[K], g[K];
 #define EACH_PAIR(statement)                                                                                           \
     SKR_UNROLL                                                                                                         \
-    for (int k = 0; k < GROUP; k++) {                                                                                  \
+    for (int k = 0; k < K; k++) {                                                                                      \
         const int64_t i = at + 2 * k * SKR_LANES;                                                                      \
         (void)i;                                                                                                       \
         statement;                                                                                                     \
@@ -247,13 +245,6 @@ SKR_FN void both_group(int t, int want, const grad *a, vrow r, vf next_mean, vdo
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
     EACH_PAIR(v_store2(t, a->dx, i, g[k]))
 #undef EACH_PAIR
-}
-
-SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
-{
-    SKR_UNROLL
-    for (int k = 0; k < K; k += GROUP)
-        both_group(t, want, a, r, next_mean, sum + k, at + 2 * k * SKR_LANES);
 }
 
 SKR_FN dots both_body(int t, int want, const grad *given, int64_t n)
