@@ -122,13 +122,14 @@ SKR_FN vi vi_set1(int32_t a)
 {
     return vdupq_n_s32(a);
 }
+/* Unsigned, because they may wrap: gcc writes the signed intrinsics as C additions. */
 SKR_FN vi vi_add(vi a, vi b)
 {
-    return vaddq_s32(a, b);
+    return vreinterpretq_s32_u32(vaddq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
 }
 SKR_FN vi vi_sub(vi a, vi b)
 {
-    return vsubq_s32(a, b);
+    return vreinterpretq_s32_u32(vsubq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
 }
 SKR_FN vi vi_and(vi a, vi b)
 {

@@ -105,8 +105,9 @@ static skr_ce_scale scale_of(const skr_job_head *head, const skr_ce_room *room, 
                              int weighted)
 {
     double sum[3] = {0, 0, 0};
-    const skr_ce_part *p = (const skr_ce_part *)((const char *)head->workspace + room->part_at);
-    for (int i = 0; room->part_at >= 0 && i < SKR_CE_PARTS; i++) {
+    const char *workspace = head->workspace;
+    const skr_ce_part *p = room->part_at >= 0 ? (const skr_ce_part *)(workspace + room->part_at) : NULL;
+    for (int i = 0; p && i < SKR_CE_PARTS; i++) {
         sum[0] += (double)p[i].target_weight;
         sum[1] += (double)p[i].rows;
         sum[2] += (double)p[i].class_weight;
