@@ -182,9 +182,13 @@ SKR_FN vf v_round(vf a)
     r = v_of_bits(v_bits(r) | (v_bits(a) & INT32_MIN));
     return v_abs(a) < 8388608.0f ? r : a;
 }
+/* Beyond the integers it saturates, NaN gives 0: a plain conversion would be undefined. */
 SKR_FN vi v_to_int(vf a)
 {
-    return (vi)v_round(a);
+    vf r = v_round(a);
+    if (r >= -2147483648.0f && r < 2147483648.0f)
+        return (vi)r;
+    return r != r ? 0 : r < 0.0f ? INT32_MIN : INT32_MAX;
 }
 
 /* ---------------------------------------------------------------- 16-bit types */
