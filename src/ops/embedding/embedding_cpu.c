@@ -46,11 +46,13 @@ void SKR_KERNEL(embedding)(const void *job, int step, int64_t task, int worker)
                 for (int k = 0; k < LINES_AHEAD && k * LINE < j->d * bytes; k++)
                     v_prefetch_l2((const char *)j->table.data + next * j->table.stride * bytes + k * LINE);
         }
-        const char *x = (const char *)j->table.data + id * j->table.stride * bytes;
         if (id < 0 || id >= j->v) {
             report_bad_index(&j->head);
             __builtin_memset(y, 0, (size_t)(j->d * skr_type_bytes(to)));
-        } else if (from == to) {
+            continue;
+        }
+        const char *x = (const char *)j->table.data + id * j->table.stride * bytes;
+        if (from == to) {
             __builtin_memcpy(y, x, (size_t)(j->d * bytes));
         } else {
             convert(from, to, x, y, j->d);
