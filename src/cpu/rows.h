@@ -19,9 +19,11 @@ static inline int64_t chunk_len(int64_t n, int64_t i)
     return n - i < CHUNK ? n - i : CHUNK;
 }
 
+/* In integers, because an absent or empty tensor has no address to count from. */
 static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_t row)
 {
-    return (char *)r->data + skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
+    int64_t offset = skr_row_offset(space, r->stride, row) * skr_type_bytes(r->type);
+    return (char *)((uintptr_t)r->data + (uintptr_t)offset);
 }
 
 /* 1 / sqrt(mean + eps), formed in double. */
