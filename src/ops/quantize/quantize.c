@@ -86,7 +86,7 @@ static void make_slabs(skr_view *v, int64_t *step)
     int rows = v->ndim - 2;
     *step = v->stride[rows];
     v->shape[rows] = (v->shape[rows] + SKR_QUANT_GROUP - 1) / SKR_QUANT_GROUP;
-    v->stride[rows] *= SKR_QUANT_GROUP;
+    v->stride[rows] = v->shape[rows] > 1 ? v->stride[rows] * SKR_QUANT_GROUP : 0; /* one slab: any stride is legal */
 }
 
 /* Fills the job from x (the float tensor, whichever way it goes), q and the scales. */
