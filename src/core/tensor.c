@@ -459,9 +459,9 @@ static bool within(const skr_view *v, int64_t pitch, int64_t *run)
 {
     int64_t bytes = types[v->type].bits / 8, last = 0;
     for (int i = 0; i < v->ndim; i++) {
-        int64_t stride = v->stride[i] * bytes;
-        if (v->shape[i] < 2)
+        if (v->shape[i] < 2) /* its stride may be anything */
             continue;
+        int64_t stride = v->stride[i] * bytes;
         if (stride >= pitch && stride % pitch)
             return false;
         last += stride < pitch ? (v->shape[i] - 1) * stride : 0;
@@ -477,8 +477,10 @@ static bool interleaved(const skr_view *a, const skr_view *b)
     if (types[a->type].bits < 8 || types[b->type].bits < 8)
         return false;
     for (int i = 0; i < a->ndim; i++) {
+        if (a->shape[i] < 2)
+            continue;
         int64_t pitch = a->stride[i] * (types[a->type].bits / 8), run_a, run_b;
-        if (a->shape[i] < 2 || pitch <= 0 || !within(a, pitch, &run_a) || !within(b, pitch, &run_b))
+        if (pitch <= 0 || !within(a, pitch, &run_a) || !within(b, pitch, &run_b))
             continue;
         int64_t apart = (int64_t)((uintptr_t)b->data - (uintptr_t)a->data) % pitch;
         apart = apart < 0 ? apart + pitch : apart;
