@@ -3,7 +3,7 @@
  *
  * Types are run-time values: at 14 to 28 bytes an element there are issue slots to spare. What matters is that the
  * loads of all tensors are under way before the first value is used, so loads and unpacking are apart. A thread does V
- * elements of each tensor and is done: what comes and goes is faster than what stays and walks (rms_norm_cuda.md). */
+ * elements of each tensor and is done: what comes and goes is faster than what stays and walks (norm_cuda.md). */
 #include "../../cuda/device.cuh"
 #include "adamw.h"
 

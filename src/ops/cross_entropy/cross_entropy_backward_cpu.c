@@ -40,7 +40,8 @@ typedef void (*p_fn)(const void *x, float lse, float a, void *y, int64_t n);
     }
 #define PS(xt) P(xt, F32) P(xt, F16) P(xt, BF16)
 PS(F32)
-PS(F16) PS(BF16)
+PS(F16)
+PS(BF16)
 #define P_ROW(xt)                                                                                                      \
     {                                                                                                                  \
         p_##xt##_F32, p_##xt##_F16, p_##xt##_BF16                                                                      \

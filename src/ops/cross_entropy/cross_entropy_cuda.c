@@ -84,16 +84,6 @@ static skr_cuda_kernel stream_full_kernel[] = {
     SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_stream_full_" #type "_" #lanes "x" #u, 0, 1),
 #include "cross_entropy_kernels.def"
 };
-static const stream_shape loose_shapes[] = {
-#define SKR_CE_LOOSE(type, lanes, threads, u, blocks, most)                                                            \
-    {TYPE_##type, lanes, threads, most, "loose " #type " " #lanes "x" #u},
-#include "cross_entropy_kernels.def"
-};
-static skr_cuda_kernel loose_kernel[] = {
-#define SKR_CE_LOOSE(type, lanes, threads, u, blocks, most)                                                            \
-    SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_loose_" #type "_" #lanes "x" #u, 0, 1),
-#include "cross_entropy_kernels.def"
-};
 static const stream_shape any_shapes[] = {
 #define SKR_CE_ANY(type, lanes, threads, u, most) {TYPE_##type, lanes, threads, most, "any " #type " " #lanes "x" #u},
 #include "cross_entropy_kernels.def"
@@ -106,20 +96,21 @@ static skr_cuda_kernel any_kernel[] = {
 
 /* The gradient from lse: a group of lanes takes u vectors each. [type][which] */
 enum { BACKWARD_THREADS = 256 };
-enum { FEW, SOME, MANY, FULL, LOOSE, ANY };
+enum { FEW, SOME, MANY, FULL, ANY };
 static const struct {
     int lanes, u;
     const char *variant;
-} backward_shape[] = {
-    [FEW] = {8, 4, "elements 8x4"},    [SOME] = {8, 8, "elements 8x8"},     [MANY] = {32, 8, "elements 32x8"},
-    [FULL] = {32, 4, "elements full"}, [LOOSE] = {32, 4, "elements loose"}, [ANY] = {32, 8, "elements any"}};
-static skr_cuda_kernel backward_kernel[3][6] = {
+} backward_shape[] = {[FEW] = {8, 4, "elements 8x4"},
+                      [SOME] = {8, 8, "elements 8x8"},
+                      [MANY] = {32, 8, "elements 32x8"},
+                      [FULL] = {32, 4, "elements full"},
+                      [ANY] = {32, 8, "elements any"}};
+static skr_cuda_kernel backward_kernel[3][5] = {
 #define BACKWARD(type)                                                                                                 \
     {SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_8x4", 0, 1),                                 \
      SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_8x8", 0, 1),                                 \
      SKR_KERNEL(cross_entropy_sm80, "skr_cross_entropy_backward_" #type "_32x8", 0, 1),                                \
      SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_backward_full_" #type, 0, 1),                              \
-     SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_backward_loose_" #type, 0, 1),                             \
      SKR_KERNEL(cross_entropy_full_sm80, "skr_cross_entropy_backward_any_" #type, 0, 1)},
     BACKWARD(f32) BACKWARD(f16) BACKWARD(bf16)};
 
@@ -156,20 +147,18 @@ static void plan_after(const skr_ce_room *room, int merge, skr_plan *plan)
     add_step(plan, &finish_kernel[merge], 1, 32);
 }
 
-/* How rows can be read and written: in aligned 16-byte vectors; in vectors that lie across two of those; by elements.
- */
-enum { ALIGNED, SHIFTED, SINGLE };
-static int access_of(const skr_cross_entropy_job *job, int vec, skr_plan *plan)
+/* Rows can be read and written in aligned 16-byte vectors. */
+static bool aligned(const skr_cross_entropy_job *job, int vec, skr_plan *plan)
 {
     if (job->rows.m > SKR_ROWS_MOST) {
         skr_why(plan, "vector kernels: %lld rows, they count in 32 bits", (long long)job->rows.m);
-        return SINGLE;
+        return false;
     }
     if (job->n % vec == 0 && skr_rows_aligned(&job->rows, &job->logits, vec) &&
         skr_rows_aligned(&job->rows, &job->dlogits, vec))
-        return ALIGNED;
-    skr_why(plan, "aligned kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
-    return SINGLE;
+        return true;
+    skr_why(plan, "vector kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
+    return false;
 }
 
 static void plan_stream(const skr_cross_entropy_job *job, const stream_shape *shapes, skr_cuda_kernel *kernels,
@@ -190,12 +179,8 @@ static void plan_rows(const skr_cross_entropy_job *job, const skr_target *target
     int vec = 16 / skr_type_bytes(job->logits.type);
     bool full = job->softcap != 0 || job->smoothing != 0;
     skr_rows_problem p = {.type = job->logits.type, .vec = vec, .m = job->rows.m, .n = job->n, .slot_bytes = 16};
-    int access = access_of(job, vec, plan);
-    if (access != ALIGNED) {
-        if (access == SHIFTED)
-            plan_stream(job, loose_shapes, loose_kernel, SKR_COUNT(loose_shapes), plan);
-        else
-            plan_stream(job, any_shapes, any_kernel, SKR_COUNT(any_shapes), plan);
+    if (!aligned(job, vec, plan)) {
+        plan_stream(job, any_shapes, any_kernel, SKR_COUNT(any_shapes), plan);
         return;
     }
     if (job->dlogits.data && !full &&
@@ -235,11 +220,8 @@ saker_status skr_cross_entropy_backward_plan_cuda(skr_call *call, skr_cross_entr
     (void)target;
     job->room = skr_ce_room_of(job->reduction, job->smoothing, job->rows.m, job->weight.data, false, true, &at);
     plan_before(&job->room, 0, plan);
-    int access = access_of(job, vec, plan);
-    if (access == SINGLE)
+    if (!aligned(job, vec, plan))
         which = ANY, vec = 1;
-    else if (access == SHIFTED)
-        which = LOOSE;
     else if (job->softcap != 0 || job->smoothing != 0)
         which = FULL;
     else

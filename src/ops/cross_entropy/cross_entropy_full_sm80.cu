@@ -18,22 +18,18 @@
            cross_entropy_rows<TYPE_##type, block_owner<lanes, threads>, vpt, false, true>)
 #define SKR_CE_STREAM_FULL(type, lanes, threads, u, blocks, most)                                                      \
     KERNEL(skr_cross_entropy_stream_full_##type##_##lanes##x##u, threads, blocks,                                      \
-           cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, true, false>)
-#define SKR_CE_LOOSE(type, lanes, threads, u, blocks, most)                                                            \
-    KERNEL(skr_cross_entropy_loose_##type##_##lanes##x##u, threads, blocks,                                            \
-           cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, true, true>)
+           cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, true>)
 #define SKR_CE_ANY(type, lanes, threads, u, most)                                                                      \
     KERNEL(skr_cross_entropy_any_##type##_##lanes##x##u, threads, 1,                                                   \
-           cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, 1, u, true, true>)
+           cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, 1, u, true>)
 #include "cross_entropy_kernels.def"
 
-#define BACKWARD_KIND(name, type, v, u, loose)                                                                         \
+#define BACKWARD_KIND(name, type, v, u)                                                                                \
     KERNEL(skr_cross_entropy_backward_##name##_##type, 256, 1,                                                         \
-           cross_entropy_backward<TYPE_##type, 32, v, u, true, loose>)
+           cross_entropy_backward<TYPE_##type, 32, v, u, true>)
 #define BACKWARD(type)                                                                                                 \
-    BACKWARD_KIND(full, type, skr_elem<TYPE_##type>::vec, 4, false)                                                    \
-    BACKWARD_KIND(loose, type, skr_elem<TYPE_##type>::vec, 4, true)                                                    \
-    BACKWARD_KIND(any, type, 1, 8, true)
+    BACKWARD_KIND(full, type, skr_elem<TYPE_##type>::vec, 4)                                                           \
+    BACKWARD_KIND(any, type, 1, 8)
 BACKWARD(f32)
 BACKWARD(f16)
 BACKWARD(bf16)

@@ -6,7 +6,6 @@
 #define SKR_CROSS_ENTROPY_ROW_CUH
 
 #include "../../cuda/exponent.cuh"
-#include "../../cuda/loose.cuh"
 #include "../../cuda/rows.cuh"
 #include "cross_entropy.h"
 
@@ -87,26 +86,23 @@ SKR_DEVICE void put_loss(const skr_cross_entropy_job &job, const Row &row, int64
         ((skr_ce_loss *)((char *)job.head.workspace + job.room.loss_at))[number] = loss;
 }
 
-/* Class weights of V columns from column `at` on; 1 without. LOOSE: some may lie beyond the row. */
-template <int V, bool LOOSE> SKR_DEVICE void class_weights(const skr_cross_entropy_job &job, int64_t at, float *w)
+/* Class weights of V columns from column `at` on; 1 without. */
+template <int V> SKR_DEVICE void class_weights(const skr_cross_entropy_job &job, int64_t at, float *w)
 {
     const char *p = (const char *)job.weight.data + (job.start + at) * skr_type_bytes(job.weight.type);
 #pragma unroll
     for (int c = 0; c < V; c++)
-        w[c] = job.weight.data && (!LOOSE || at + c < job.n)
-                   ? any_load1(job.weight.type, p + c * skr_type_bytes(job.weight.type))
-                   : 1.0f;
+        w[c] = job.weight.data ? any_load1(job.weight.type, p + c * skr_type_bytes(job.weight.type)) : 1.0f;
 }
 
 /* f holds p * a of V columns from column `at` on, x their logits, place: the target among them if it is below V;
  * leaves the gradient in f. */
-template <int V, bool FULL, bool LOOSE> SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job,
-                                                                        const skr_ce_coef &k, uint32_t place,
-                                                                        int64_t at, const float *x, float *f)
+template <int V, bool FULL> SKR_DEVICE void finish_gradient(const skr_cross_entropy_job &job, const skr_ce_coef &k,
+                                                            uint32_t place, int64_t at, const float *x, float *f)
 {
     if (FULL && k.c != 0.0f) {
         float w[V];
-        class_weights<V, LOOSE>(job, at, w);
+        class_weights<V>(job, at, w);
 #pragma unroll
         for (int c = 0; c < V; c++)
             f[c] = __fmaf_rn(-k.c, w[c], f[c]);
@@ -137,9 +133,9 @@ template <int T, int V> struct ce_vector {
     {
         return packed_max<T, U>(&v->raw);
     }
-    template <bool LOOSE> __device__ __forceinline__ void load(const char *row, int64_t v, int64_t n)
+    __device__ __forceinline__ void load(const char *row, int64_t v)
     {
-        raw = LOOSE ? load16_loose<T>(row, v, n) : load16_once(row + v * 16);
+        raw = load16_once(row + v * 16);
     }
     /* -infinity: neutral for maxima and sums of exponentials. */
     __device__ __forceinline__ void none()
@@ -163,7 +159,7 @@ template <int T> struct ce_vector<T, 1> {
             m = fmaxf(m, v[u].value);
         return m;
     }
-    template <bool LOOSE> __device__ __forceinline__ void load(const char *row, int64_t v, int64_t n)
+    __device__ __forceinline__ void load(const char *row, int64_t v)
     {
         value = any_load1(T, row + v * skr_elem<T>::bytes);
     }

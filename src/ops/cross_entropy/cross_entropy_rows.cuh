@@ -93,7 +93,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
             get(i, f);
             if (FULL && job.smoothing != 0.0f && i < valid) {
                 float w[V];
-                class_weights<V, false>(job, (int64_t)(start + i * L) * V, w);
+                class_weights<V>(job, (int64_t)(start + i * L) * V, w);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     smooth = __fmaf_rn(f[c], scale.k * w[c], smooth);
@@ -150,7 +150,7 @@ template <int T, class Owner, int VPT, bool KEEP, bool FULL> struct cross_entrop
 #pragma unroll
             for (int c = 0; c < V; c++)
                 f[c] = (KEEP ? kept[KEEP ? i * V + c : 0] : e.at(FULL ? capped(x[c], job.softcap) : x[c])) * by;
-            finish_gradient<V, FULL, false>(job, k, i == mine ? place : V, (int64_t)(start + i * L) * V, x, f);
+            finish_gradient<V, FULL>(job, k, i == mine ? place : V, (int64_t)(start + i * L) * V, x, f);
             put_vector<T, V, SAME>(job.dlogits.type, y + i * (L * V * bytes), f);
         }
     }

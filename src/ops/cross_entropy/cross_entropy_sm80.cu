@@ -20,12 +20,12 @@
 #define SKR_CE_STREAM(type, lanes, threads, u, blocks, most)                                                           \
     KERNEL(                                                                                                            \
         skr_cross_entropy_stream_##type##_##lanes##x##u, threads, blocks,                                              \
-        cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, false, false>)
+        cross_entropy_stream<TYPE_##type, block_owner<lanes, threads>, skr_elem<TYPE_##type>::vec, u, false>)
 #include "cross_entropy_kernels.def"
 
 #define BACKWARD_SHAPE(type, lanes, u, blocks)                                                                         \
     KERNEL(skr_cross_entropy_backward_##type##_##lanes##x##u, 256, blocks,                                             \
-           cross_entropy_backward<TYPE_##type, lanes, skr_elem<TYPE_##type>::vec, u, false, false>)
+           cross_entropy_backward<TYPE_##type, lanes, skr_elem<TYPE_##type>::vec, u, false>)
 #define BACKWARD(type) BACKWARD_SHAPE(type, 8, 4, 4) BACKWARD_SHAPE(type, 8, 8, 3) BACKWARD_SHAPE(type, 32, 8, 3)
 BACKWARD(f32)
 BACKWARD(f16)

@@ -2,8 +2,7 @@
  * registers or no vectors, its gradient by a second read. SPDX-License-Identifier: Apache-2.0
  *
  * An owner (some lanes or a block) walks over its row, U vectors of a thread at once: their maximum first, then their
- * exponentials, so that each element costs one. LOOSE: rows start anywhere and have any width; V is 1 where dlogits has
- * another type, too, or there are too many rows. */
+ * exponentials, so that each element costs one. V is 1 for rows that are not aligned, or of too many for 32 bits. */
 #ifndef SKR_CROSS_ENTROPY_STREAM_CUH
 #define SKR_CROSS_ENTROPY_STREAM_CUH
 
@@ -25,9 +24,8 @@ template <> struct ce_row_type<1> {
     }
 };
 
-template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_entropy_stream {
+template <int T, class Owner, int V, int U, bool FULL> struct cross_entropy_stream {
     static constexpr int L = Owner::lanes, B = skr_elem<T>::bytes;
-    static_assert(!(LOOSE && V > 1) || L % 32 == 0, "whole warps store together");
     using Row = typename ce_row_type<V>::type;
 
     const skr_cross_entropy_job &job;
@@ -101,7 +99,7 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
         for (int u = 0; u < U; u++) {
             raw[u].none();
             if (v + u * L < vectors)
-                raw[u].template load<LOOSE>(x, v + u * L, job.n);
+                raw[u].load(x, v + u * L);
         }
         float top = ce_vector<T, V>::template most<U>(raw);
         if (FULL && job.softcap != 0.0f) /* it grows with its argument, and vector v is there */
@@ -118,10 +116,10 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
                 part[c & 1] += e.at(f[c]);
             if (FULL && job.smoothing != 0.0f && v + u * L < vectors) {
                 float w[V];
-                class_weights<V, LOOSE>(job, (v + u * L) * V, w);
+                class_weights<V>(job, (v + u * L) * V, w);
 #pragma unroll
                 for (int c = 0; c < V; c++)
-                    smooth += !LOOSE || (v + u * L) * V + c < job.n ? f[c] * (scale.k * w[c]) : 0.0f;
+                    smooth += f[c] * (scale.k * w[c]);
             }
         }
         sum = __fmaf_rn(part[0] + part[1], e.fix, sum * exp_flush(max - exp_base(top)));
@@ -147,16 +145,15 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
         bool zero = is_zero(k);
         skr_exponent e(max);
         float by = zero ? 0.0f : k.a / sum * e.fix;
-        int64_t rounds = LOOSE && V > 1 ? (vectors + L - 1) / L * L : vectors; /* neighbours store together */
-        for (int64_t v = lane; v < rounds; v += L * U) {
+        for (int64_t v = lane; v < vectors; v += L * U) {
             ce_vector<T, V> raw[U];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (v + u * L < vectors)
-                    raw[u].template load<LOOSE>(x, v + u * L, job.n);
+                    raw[u].load(x, v + u * L);
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                if (v + u * L >= rounds)
+                if (v + u * L >= vectors)
                     continue;
                 float f[V], g[V];
                 raw[u].get(f);
@@ -164,13 +161,10 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
                 for (int c = 0; c < V; c++)
                     g[c] = zero ? 0.0f : e.at(FULL ? capped(f[c], job.softcap) : f[c]) * by;
                 int64_t column = (v + u * L) * V;
-                if (!zero && column < job.n)
-                    finish_gradient<V, FULL, LOOSE>(job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V,
-                                                    column, f, g);
-                if constexpr (LOOSE && V > 1)
-                    store16_loose<T>(y, v + u * L, job.n, column < job.n, pack<T>(g));
-                else
-                    put_vector<T, V, SAME>(job.dlogits.type, y + column * bytes, g);
+                if (!zero)
+                    finish_gradient<V, FULL>(job, k, hit >= column ? (uint32_t)min(hit - column, (int64_t)V) : V,
+                                             column, f, g);
+                put_vector<T, V, SAME>(job.dlogits.type, y + column * bytes, g);
             }
         }
     }
@@ -179,9 +173,8 @@ template <int T, class Owner, int V, int U, bool FULL, bool LOOSE> struct cross_
 /* ---------------------------------------------------------------- the gradient from lse
  *
  * Elementwise: a group of L lanes takes U vectors each of one piece of a row. job.chunks pieces a row. */
-template <int T, int L, int V, int U, bool FULL, bool LOOSE> struct cross_entropy_backward {
+template <int T, int L, int V, int U, bool FULL> struct cross_entropy_backward {
     static constexpr int B = skr_elem<T>::bytes;
-    static_assert(!(LOOSE && V > 1) || L == 32, "whole warps store together");
 
     SKR_DEVICE void run(const skr_cross_entropy_job &job)
     {
@@ -207,13 +200,12 @@ template <int T, int L, int V, int U, bool FULL, bool LOOSE> struct cross_entrop
             const char *x = (const char *)job.logits.data + stat_offset(job.rows, job.logits, at) * B;
             char *y = (char *)job.dlogits.data + stat_offset(job.rows, job.dlogits, at) * bytes;
             int valid = (int)min((vectors - v + L - 1) / L, (int64_t)U);
-            if (!(LOOSE && V > 1)) /* one base, constant distances */
-                x += v * (V * B), y += v * (V * bytes);
+            x += v * (V * B), y += v * (V * bytes); /* one base, constant distances */
             ce_vector<T, V> raw[U];
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (u < valid)
-                    raw[u].template load<LOOSE>(x, LOOSE && V > 1 ? v + u * L : u * L, job.n);
+                    raw[u].load(x, u * L);
             ce_target<Row> t(job, at, v == 0);
             float lse = ((const float *)job.lse.data)[stat_offset(job.rows, job.lse, at)];
             float grad = job.grad.data ? ((const float *)job.grad.data)[stat_offset(job.rows, job.grad, at)] : 1.0f;
@@ -223,19 +215,16 @@ template <int T, int L, int V, int U, bool FULL, bool LOOSE> struct cross_entrop
             int place = t.hit >= v * V ? (int)min(t.hit - v * V, (int64_t)(L * U * V)) : -1;
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                if (u >= valid && !(LOOSE && V > 1 && v - lane + u * L < vectors)) /* neighbours store together */
+                if (u >= valid)
                     continue;
                 float f[V], g[V];
                 raw[u].get(f);
 #pragma unroll
                 for (int c = 0; c < V; c++)
                     g[c] = zero ? 0.0f : exp_flush((FULL ? capped(f[c], job.softcap) : f[c]) - lse) * k.a;
-                if (!zero && u < valid)
-                    finish_gradient<V, FULL, LOOSE>(job, k, (uint32_t)(place - u * L * V), (v + u * L) * V, f, g);
-                if constexpr (LOOSE && V > 1)
-                    store16_loose<T>(y, v + u * L, job.n, u < valid, pack<T>(g));
-                else
-                    put_vector<T, V, SAME>(job.dlogits.type, y + (int64_t)u * L * V * bytes, g);
+                if (!zero)
+                    finish_gradient<V, FULL>(job, k, (uint32_t)(place - u * L * V), (v + u * L) * V, f, g);
+                put_vector<T, V, SAME>(job.dlogits.type, y + (int64_t)u * L * V * bytes, g);
             }
         }
     }
