@@ -55,8 +55,9 @@ static saker_status run(cli_case *k)
     saker_status status = saker_call(k->place->ctx, k->op, k->args);
     if (status)
         return status;
-    status = saker_context_check(k->place->ctx);
-    return (int)status == k->c.check ? SAKER_OK : status; /* a case may hold indices that are out of range */
+    status = saker_context_check(k->place->ctx); /* a case may hold indices that are out of range */
+    bool fine = k->c.check == SUITE_ANY_CHECK ? status == SAKER_BAD_INDEX : (int)status == k->c.check;
+    return fine ? SAKER_OK : status;
 }
 
 /* ---------------------------------------------------------------- every element */

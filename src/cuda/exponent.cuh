@@ -107,15 +107,15 @@ SKR_DEVICE float exp_base(float max)
 
 /* e^(x - base) for many x, one product and one function each: 2^(x * scale - shift), where shift is base * scale,
  * rounded. What the rounding did is the same for all and is put right in their sum: times fix. The product is exact
- * before shift is subtracted, so large x lose nothing. Beyond 2^126, where shift would overflow, numbers that differ do
- * so by far more than matters, and any scale will do. */
+ * before shift is subtracted, so large x lose nothing. From 2^30 on, where fix could overflow, numbers that differ do so
+ * by 64 or more: any scale will do that leaves shift exact and finite. */
 struct skr_exponent {
     float scale, shift, fix;
 
     __device__ __forceinline__ skr_exponent(float max)
     {
         float base = exp_base(max);
-        scale = fabsf(base) < 0x1p126f ? SKR_LOG2E : 0x1p-10f;
+        scale = fabsf(base) < 0x1p30f ? SKR_LOG2E : fabsf(base) < 0x1p126f ? 2.0f : 0x1p-10f;
         shift = base * scale;
         fix = exp2_fast<true>(__fmaf_rn(-base, scale, shift));
     }

@@ -12,21 +12,24 @@
 #include "norm_rows.cuh"
 
 /* The second sweep of layer_norm's statistics: deviations from the first mean, four columns; and what both sweeps
- * give. */
+ * give. Deviations are divided after they were added: products with 1 / n would lose the bits of subnormal ones. */
 template <int V>
-SKR_DEVICE void add_deviations(const chunk<V> &c, const float *s, float mean, float inverse, float &low, float &square)
+SKR_DEVICE void add_deviations(const chunk<V> &c, const float *s, float mean, float &low, float &square)
 {
 #pragma unroll
     for (int j = 0; j < 4; j++)
         if (c.in(j)) {
             float d = s[j] - mean;
-            low = __fmaf_rn(d, inverse, low);
+            low += d;
             square = __fmaf_rn(d, d, square);
         }
 }
 
 SKR_DEVICE norm_stats around_mean(float mean, float low, float square, int64_t n, float eps)
 {
+    low = __fdiv_rn(low, (float)n);
+    if (!isfinite(low)) /* the sum overflowed, and so did square: rstd is 0 */
+        low = 0.0f;
     float variance = __fmaf_rn(-low, low, __fdiv_rn(square, (float)n));
     float rstd = rstd_of_variance(variance < 0.0f ? 0.0f : variance, eps);
     return {mean, low, -low * rstd, rstd};
@@ -134,7 +137,7 @@ template <bool CENTRE, int TPR, int THREADS, int V> struct norm_any {
                 chunk<V> c(k, n);
                 float s[4];
                 get_s(c, true, s);
-                add_deviations(c, s, sum, inverse, low, square);
+                add_deviations(c, s, sum, low, square);
             }
             owner.template reduce2<skr_sum, skr_sum>(low, square);
             stats = around_mean(sum, low, square, job.n, job.eps);
@@ -222,7 +225,7 @@ template <bool CENTRE, int TPR, int THREADS, int V> struct norm_backward_any {
                 chunk<V> c(i, job.n);
                 float f[4];
                 c.load(job.x.type, x, f);
-                add_deviations(c, f, sum, inverse, low, square);
+                add_deviations(c, f, sum, low, square);
             }
             owner.template reduce2<skr_sum, skr_sum>(low, square);
             return around_mean(sum, low, square, job.n, job.eps);
