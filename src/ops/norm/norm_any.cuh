@@ -12,7 +12,7 @@
 #include "norm_rows.cuh"
 
 /* The second sweep of layer_norm's statistics: deviations from the first mean, four columns; and what both sweeps
- * give. Deviations are divided after they were added: products with 1 / n would lose the bits of subnormal ones. */
+ * give. */
 template <int V>
 SKR_DEVICE void add_deviations(const chunk<V> &c, const float *s, float mean, float &low, float &square)
 {
@@ -27,9 +27,7 @@ SKR_DEVICE void add_deviations(const chunk<V> &c, const float *s, float mean, fl
 
 SKR_DEVICE norm_stats around_mean(float mean, float low, float square, int64_t n, float eps)
 {
-    low = __fdiv_rn(low, (float)n);
-    if (!isfinite(low)) /* the sum overflowed, and so did square: rstd is 0 */
-        low = 0.0f;
+    low = __fdiv_rn(low, (float)n); /* not each of them: the bits of subnormal ones would be lost */
     float variance = __fmaf_rn(-low, low, __fdiv_rn(square, (float)n));
     float rstd = rstd_of_variance(variance < 0.0f ? 0.0f : variance, eps);
     return {mean, low, -low * rstd, rstd};

@@ -64,11 +64,12 @@ SKR_DEVICE norm_stats row_stats(Owner &owner, int64_t n, float eps, int valid, c
 #pragma unroll
                 for (int c = 0; c < V; c++) {
                     float d = f[c] - pivot;
-                    low[c & 1] = __fmaf_rn(d, piece.inverse, low[c & 1]);
+                    low[c & 1] += d;
                     square[c & 1] = __fmaf_rn(d, d, square[c & 1]);
                 }
         }
-        skr_moments m = owner.moments(pivot, low[0] + low[1], square[0] + square[1], piece);
+        /* Divided after they were added: single products would lose the bits of subnormal rows. */
+        skr_moments m = owner.moments(pivot, (low[0] + low[1]) * piece.inverse, square[0] + square[1], piece);
         float rstd = rstd_of_variance(m.variance, eps);
         return {m.mean, m.low, -m.low * rstd, rstd};
     } else {
