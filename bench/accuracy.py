@@ -47,14 +47,176 @@ def rms(x, w):
     return F.rms_norm(x, x.shape[-1:], w, 1e-6)
 
 
+def rms_residual(x, r, w):
+    return rms(x + r, w), x + r
+
+
+def layer(x, w, b):
+    return F.layer_norm(x, x.shape[-1:], w, b)
+
+
+def rotated(x):
+    """RoPE as models write it: cos and sin in the type of x, halves rotated; x is [B, S, H, D]."""
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[1], dtype=torch.float64, device=x.device)[:, None] * 10000.0 ** (
+        -torch.arange(half, dtype=torch.float64, device=x.device) / half
+    )
+    cos, sin = (t.repeat(1, 2)[:, None].to(x.dtype) for t in (angle.cos(), angle.sin()))
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+def rope_norm(x, w):
+    return rotated(rms(x, w))
+
+
+def swiglu(x):
+    gate, up = x.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def hadamard(x):
+    n = x.shape[-1]
+    y, step = x, 1
+    while step < n:
+        pairs = y.view(*x.shape[:-1], n // (2 * step), 2, step)
+        y = torch.cat((pairs[..., :1, :] + pairs[..., 1:, :], pairs[..., :1, :] - pairs[..., 1:, :]), -2)
+        step *= 2
+    return y.reshape(x.shape) * n**-0.5
+
+
+def there_and_back(dtype):
+    """The values after q = round(x / scale), by PyTorch: one scale a row, as large as the type allows."""
+    most = 127.0 if dtype == torch.int8 else torch.finfo(dtype).max
+
+    def run(x):
+        x = x.detach()
+        scale = x.abs().amax(-1, keepdim=True).to(torch.promote_types(x.dtype, torch.float32)) / most
+        q = x / scale
+        q = q.round() if dtype == torch.int8 else q.float().to(dtype)
+        return (q.to(scale.dtype) * scale).to(x.dtype)
+
+    return run
+
+
+def ours_there_and_back(dtype):
+    def run(x):
+        q, scale = st.quantize(x.detach(), dtype)
+        return st.dequantize(q, scale, x.dtype)
+
+    return run
+
+
+def step_adamw(step):
+    """The parameter and its moments after one step."""
+
+    def run(*state):
+        param, grad, first, second = (t.detach().clone() for t in state)
+        step(param, grad, first, second)
+        return param, first, second
+
+    return run
+
+
+def torch_adamw(param, grad, first, second):
+    steps = [torch.tensor(2.0, device=param.device)]
+    torch.optim._functional.adamw(
+        [param], [grad], [first], [second], [], steps, foreach=False, amsgrad=False, beta1=0.9, beta2=0.999, lr=1e-3,
+        weight_decay=1e-2, eps=1e-8, maximize=False,
+    )  # fmt: skip
+
+
+def our_sum(x):
+    out = torch.zeros(1, device=x.device)
+    return st.sum_squares_(out, x.detach(), accumulate=False)
+
+
+def their_sum(x):
+    x = x.detach()
+    return x.to(torch.promote_types(x.dtype, torch.float32)).square().sum()[None]
+
+
+def chosen(x):
+    values, _ = torch.topk(x, 64)
+    return torch.softmax(values, -1)
+
+
+def rows(d, *shape):
+    return (d.normal(*shape),)
+
+
+def norm_inputs(m, n, bias=False):
+    return lambda d: (d.normal(m, n), d.positive(n)) + ((d.normal(n),) if bias else ())
+
+
+def logits(m, n):
+    return lambda d: (d.normal(m, n, scale=3.0), d.indices(n, m))
+
+
 # name: (inputs, ours, PyTorch's). Both functions take the inputs and return a tensor or several.
 CASES = {
-    "rms_norm": (lambda d: (d.normal(512, 4096), d.positive(4096)), lambda x, w: st.rms_norm(x, w), rms),
-    "rms_norm wide": (lambda d: (d.normal(16, 65536), d.positive(65536)), lambda x, w: st.rms_norm(x, w), rms),
-    "softmax": (lambda d: (d.normal(512, 4096),), lambda x: st.softmax(x), lambda x: F.softmax(x, -1)),
-    "softmax wide": (lambda d: (d.normal(16, 65536),), lambda x: st.softmax(x), lambda x: F.softmax(x, -1)),
-    "softmax dim": (lambda d: (d.normal(8, 1024, 64),), lambda x: st.softmax(x, 1), lambda x: F.softmax(x, 1)),
-    "log_softmax": (lambda d: (d.normal(512, 4096),), lambda x: st.log_softmax(x), lambda x: F.log_softmax(x, -1)),
+    "rms_norm": (norm_inputs(512, 4096), st.rms_norm, rms),
+    "rms_norm wide": (norm_inputs(16, 65536), st.rms_norm, rms),
+    "rms_norm residual": (
+        lambda d: (d.normal(512, 4096), d.normal(512, 4096), d.positive(4096)),
+        lambda x, r, w: st.rms_norm(x, w, residual=r),
+        rms_residual,
+    ),
+    "layer_norm": (norm_inputs(512, 4096, True), st.layer_norm, layer),
+    "layer_norm wide": (norm_inputs(16, 65536, True), st.layer_norm, layer),
+    "layer_norm far from 0": (
+        lambda d: (d.normal(512, 4096) + 30, d.positive(4096), d.normal(4096)),
+        st.layer_norm,
+        layer,
+    ),
+    "softmax": (lambda d: rows(d, 512, 4096), st.softmax, lambda x: F.softmax(x, -1)),
+    "softmax wide": (lambda d: rows(d, 16, 65536), st.softmax, lambda x: F.softmax(x, -1)),
+    "softmax dim": (lambda d: rows(d, 8, 1024, 64), lambda x: st.softmax(x, 1), lambda x: F.softmax(x, 1)),
+    "log_softmax": (lambda d: rows(d, 512, 4096), st.log_softmax, lambda x: F.log_softmax(x, -1)),
+    "cross_entropy": (logits(512, 32000), st.cross_entropy, F.cross_entropy),
+    "cross_entropy rows": (
+        logits(512, 4096),
+        lambda x, t: st.cross_entropy(x, t, reduction="none"),
+        lambda x, t: F.cross_entropy(x, t, reduction="none"),
+    ),
+    "cross_entropy smoothed": (
+        logits(512, 4096),
+        lambda x, t: st.cross_entropy(x, t, label_smoothing=0.1),
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1),
+    ),
+    "rope": (lambda d: rows(d, 2, 512, 8, 128), st.rope, rotated),
+    "rope norm": (
+        lambda d: (d.normal(2, 512, 8, 128), d.positive(128)),
+        lambda x, w: st.rope(x, q_weight=w),
+        rope_norm,
+    ),
+    "silu": (lambda d: rows(d, 512, 4096), st.silu, F.silu),
+    "gelu": (lambda d: rows(d, 512, 4096), st.gelu, F.gelu),
+    "gelu_tanh": (
+        lambda d: rows(d, 512, 4096),
+        lambda x: st.gelu(x, approximate="tanh"),
+        lambda x: F.gelu(x, approximate="tanh"),
+    ),
+    "relu2": (lambda d: rows(d, 512, 4096), st.relu2, lambda x: F.relu(x).square()),
+    "swiglu": (lambda d: rows(d, 512, 8192), st.swiglu, swiglu),
+    "hadamard": (lambda d: rows(d, 512, 4096), st.hadamard, hadamard),
+    "embedding": (
+        lambda d: (d.indices(64, 4096), d.normal(64, 512)),
+        st.embedding,
+        lambda ids, table: F.embedding(ids, table),
+    ),
+    "topk softmax": (lambda d: rows(d, 512, 4096), lambda x: st.topk(x, 64, softmax=True)[0], chosen),
+    "quantize i8": (lambda d: rows(d, 512, 4096), ours_there_and_back(torch.int8), there_and_back(torch.int8)),
+    "quantize e4m3": (
+        lambda d: rows(d, 512, 4096),
+        ours_there_and_back(torch.float8_e4m3fn),
+        there_and_back(torch.float8_e4m3fn),
+    ),
+    "adamw": (
+        lambda d: (d.normal(1 << 18), d.normal(1 << 18), d.normal(1 << 18, scale=0.1), d.positive(1 << 18)),
+        step_adamw(lambda p, g, a, b: st.adamw_(p, g, a, b, step=3)),
+        step_adamw(torch_adamw),
+    ),
+    "sum_squares": (lambda d: rows(d, 1 << 20), our_sum, their_sum),
 }
 
 

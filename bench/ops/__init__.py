@@ -27,12 +27,15 @@ class Op:
 
     name = ""  # the library's operation; a file may time one operation in several ways: label tells them apart
     label = None
+    quack = False  # whether QuACK's figures were recorded
     cpu_widths = (1024, 4096, 16384, 65536)
     cuda_widths = tuple(2**k for k in range(8, 19))
 
     def shapes(self, kind, device, types, widths):
         """(dtype, rows, width) in the order they run; kind is "sweep" or "quack"."""
         if kind == "quack":
+            if not self.quack:
+                return []
             found = [("bf16", m, n) for m, n in QUACK] + [("f32", m, n) for m, n in QUACK_F32]
         elif device == "cuda":  # 2^27 elements
             found = [(t, 2**27 // n, n) for t in types for n in widths or self.cuda_widths]

@@ -36,6 +36,7 @@ def dwant(t, rows):
 
 class Forward(Op):
     name = "cross_entropy"
+    quack = True
     cpu_widths = (1024, 4096, 32000, 131072)
 
     def traffic(self, dtype, m, n):
@@ -61,6 +62,7 @@ class Forward(Op):
 
 class Both(Op):
     name = "cross_entropy"
+    quack = True
     label = "cross_entropy with gradient"
     cpu_widths = Forward.cpu_widths
 

@@ -22,9 +22,6 @@ class Hadamard(Op):
     cpu_widths = (128, 4096, 32768)
     cuda_widths = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
-    def shapes(self, kind, device, types, widths):
-        return Op.shapes(self, kind, device, types, widths) if kind == "sweep" else []
-
     def traffic(self, dtype, m, n):
         return 2 * m * n * TYPES[dtype].itemsize, 1, 1
 

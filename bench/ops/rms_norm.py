@@ -24,6 +24,7 @@ def weight_of(generator, dtype, device, n):
 
 class Forward(Op):
     name = "rms_norm"
+    quack = True
 
     def traffic(self, dtype, m, n):
         e = TYPES[dtype].itemsize
@@ -50,6 +51,7 @@ class Forward(Op):
 
 class Backward(Op):
     name = "rms_norm_backward"
+    quack = True
 
     def traffic(self, dtype, m, n):
         e = TYPES[dtype].itemsize

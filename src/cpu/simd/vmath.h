@@ -152,7 +152,16 @@ SKR_FN vf v_normal_below(vf x)
     vf q2 = v_fma(v_set1(-3.2551185861e-04f), a, v_set1(7.2886919828e-03f));
     vf q3 = v_fma(v_set1(2.0940335257e-05f), a, v_set1(-1.0260135027e-04f));
     vf high = v_fma(v_fma(v_set1(-1.2560555629e-06f), z, q3), z, q2);
-    vf h = v_exp2(v_fma(high, z2, v_fma(q1, z, q0)));
+    vf q = v_max(v_fma(high, z2, v_fma(q1, z, q0)), v_set1(-127.0f));
+    /* 2^q, q = n + f, as v_exp2 has it: adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits,
+     * which shifted up are those of 2^n, and of 0 where n is -127. */
+    const vf magic = v_set1(12583039.0f);
+    vf t = v_add(q, magic), f = v_sub(q, v_sub(t, magic)), f2 = v_mul(f, f);
+    vf top = v_fma(v_set1(0x1.18e4p-13f), f, v_set1(0x1.5ef0cap-10f));
+    vf middle = v_fma(v_set1(0x1.3b66f8p-7f), f, v_set1(0x1.c6af9ep-5f));
+    vf low = v_fma(v_set1(0x1.ebfb94p-3f), f, v_set1(0x1.62e43p-1f));
+    vf p = v_fma(v_fma(v_fma(top, f2, middle), f2, low), f, v_set1(1.0f));
+    vf h = v_mul(p, v_of_bits(vi_sll(v_bits(t), 23)));
     return v_select(v_lt(v_set1(0.0f), x), v_sub(v_set1(1.0f), h), h);
 }
 
@@ -160,7 +169,8 @@ SKR_FN vf v_normal_below(vf x)
  * keep their digits. */
 SKR_FN vf v_sigmoid(vf x)
 {
-    vf e = v_exp_below(v_sub(v_set1(0.0f), v_abs(x))), one = v_set1(1.0f); /* not v_neg: a NaN keeps its sign */
+    vf e = v_exp_raised(v_sub(v_set1(0.0f), v_abs(x))); /* not v_neg: a NaN keeps its sign */
+    vf one = v_set1(0x1p24f);                           /* raised as e is */
     return v_div(v_select(v_lt(x, v_set1(0.0f)), e, one), v_add(one, e));
 }
 
