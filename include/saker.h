@@ -796,6 +796,68 @@ typedef struct saker_dequantize_args {
 } saker_dequantize_args;
 SAKER_API saker_status saker_dequantize(saker_context *ctx, const saker_dequantize_args *args);
 
+/* What a_scale and b_scale of gemm multiply. Every scale is f32, with any strides. */
+typedef enum saker_gemm_scaling {
+    SAKER_GEMM_SCALE_NONE = 0,
+    SAKER_GEMM_SCALE_TENSOR = 1,     /* one number each */
+    SAKER_GEMM_SCALE_ROW_COLUMN = 2, /* a_scale: [..., M], one for each row of a; b_scale: [..., N], each column of b */
+    SAKER_GEMM_SCALE_BLOCK = 3,      /* a_scale: [..., M, ceil(K/128)]; b_scale: [..., ceil(K/128), ceil(N/128)] */
+    SAKER_GEMM_SCALE_GROUP = 4       /* b_scale: [..., ceil(K/group), N]; a_scale: [..., M] or absent */
+} saker_gemm_scaling;
+
+/* How a GPU cuts the product into blocks. All give the same result up to the order of sums, each the same bits from run
+ * to run. The CPU has one way and ignores it. */
+typedef enum saker_gemm_schedule {
+    SAKER_GEMM_AUTO = 0,
+    SAKER_GEMM_DATA_PARALLEL = 1,
+    SAKER_GEMM_PERSISTENT = 2,
+    SAKER_GEMM_SPLIT_K = 3,
+    SAKER_GEMM_STREAM_K = 4
+} saker_gemm_schedule;
+
+/* gemm: d = act(v), v = alpha * scales * (a x b) + beta * c + bias.
+ *
+ * a is [..., M, K], b is [..., K, N], c and d are [..., M, N], each with any strides: a transposed matrix is a view.
+ * Leading dimensions are batches: those of a and b are broadcast against each other (aligned at the right, sizes equal
+ * or 1), d has the result, and those of c and of the scales are broadcast to it.
+ *
+ * Types of a and b: f32 and f32; f16 and f16; bf16 and bf16; e4m3 or e5m2, any pair; i8 and i8; i32 and i32; and with
+ * GROUP scaling f16, bf16 or i8 activations with i8 or i4 weights (i8 with i4 only). c, bias, d, pre and saved are
+ * float, each its own type; sums are in f32 (f32 products are true f32). With d of type i32 (from i8 and from i32) the
+ * result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales and no
+ * activation; dbias is not given. An i4 matrix is packed along a dimension of stride 1; all its other strides are even.
+ *
+ * A weight's value with GROUP scaling is (b - b_zero) * b_scale, both taken from group k / group of its column.
+ * bias is [N], or [M] with bias_rows. Gated: v is [..., M, N] and d is [..., M, N/2]: act(gate) * up.
+ * pre: v, rounded to its type. With saved (the pre that forward gave), d = v * act'(saved) instead of act(v).
+ * dbias: the sums of d over all its rows and batches, before d is rounded, in a fixed order. Neither goes with gated.
+ * K = 0 gives a product of zeros. With beta 0, c is not read. d may be c (the same memory, exactly). */
+typedef struct saker_gemm_args {
+    uint64_t struct_size;
+    const saker_tensor *a;       /* [..., M, K] */
+    const saker_tensor *b;       /* [..., K, N] */
+    const saker_tensor *c;       /* ? [..., M, N] float, or i32 */
+    const saker_tensor *bias;    /* ? [N] or [M] float, or i32 */
+    const saker_tensor *a_scale; /* ? f32, as scaling says; absent: 1 */
+    const saker_tensor *b_scale; /* ? f32, as scaling says; absent: 1 */
+    const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only; absent: 0 */
+    const saker_tensor *saved;   /* ? [..., M, N] float: forward's pre */
+    const saker_tensor *d;       /* out: [..., M, N], gated [..., M, N/2]; float, or i32 */
+    const saker_tensor *pre;     /* ? out: [..., M, N] float, or i32 */
+    const saker_tensor *dbias;   /* ? out: [N] float */
+    int64_t group;               /* GROUP: rows of b that share a scale; otherwise 0 */
+    float alpha;                 /* 0: 1 */
+    float beta;                  /* 0: c is not read */
+    int32_t scaling;             /* saker_gemm_scaling */
+    int32_t act;                 /* saker_act; SWIGLU_OAI with alpha 1.702 and limit 7 */
+    int32_t gated;               /* saker_gated */
+    int32_t bias_rows;           /* 1: bias is [M], one for each row */
+    int32_t accumulate;          /* 1: dbias += instead of = */
+    int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
+    int32_t schedule;            /* saker_gemm_schedule */
+} saker_gemm_args;
+SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *args);
+
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
  * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only
