@@ -335,7 +335,7 @@ static bool check_case(const target *t, const case_data *d, tally *y)
 
 static bool selected(const suite_case *c)
 {
-    if (!(c->use & SUITE_CHECK) || (opt.name && strcmp(c->name, opt.name)))
+    if (!(c->use & SUITE_CHECK) || (opt.cuda && (c->use & SUITE_CPU_ONLY)) || (opt.name && strcmp(c->name, opt.name)))
         return false;
     uint32_t hash = 2166136261u; /* neighbours in a list differ by one option: a name picks without a pattern */
     for (const char *p = c->name; *p; p++)

@@ -176,7 +176,7 @@ static void add(spec s)
     }
     suite_case *c = &cases[n_cases++];
     memset(c, 0, sizeof *c);
-    c->use = s.use ? s.use : SUITE_CHECK;
+    c->use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY;
     name_case(&s, c->name);
     for (int i = 0; i < n_cases - 1; i++)
         if (!strcmp(cases[i].name, c->name)) {
