@@ -805,8 +805,10 @@ typedef enum saker_gemm_scaling {
     SAKER_GEMM_SCALE_GROUP = 4       /* b_scale: [..., ceil(K/group), N]; a_scale: [..., M] or absent */
 } saker_gemm_scaling;
 
-/* How a GPU cuts the product into blocks. All give the same result up to the order of sums, each the same bits from run
- * to run. The CPU has one way and ignores it. */
+/* How the product is cut into work. All give the same result up to the order of sums, each the same bits from run to
+ * run; on the CPU all give the same bits. There DATA_PARALLEL and PERSISTENT are blocks of d, taken one after the other
+ * by whichever thread is free; with SPLIT_K and STREAM_K the blocks of k are tasks of their own, too. AUTO chooses
+ * (saker_explain says what). */
 typedef enum saker_gemm_schedule {
     SAKER_GEMM_AUTO = 0,
     SAKER_GEMM_DATA_PARALLEL = 1,
@@ -831,7 +833,10 @@ typedef enum saker_gemm_schedule {
  * bias is [N], or [M] with bias_rows. Gated: v is [..., M, N] and d is [..., M, N/2]: act(gate) * up.
  * pre: v, rounded to its type. With saved (the pre that forward gave), d = v * act'(saved) instead of act(v).
  * dbias: the sums of d over all its rows and batches, before d is rounded, in a fixed order. Neither goes with gated.
- * K = 0 gives a product of zeros. With beta 0, c is not read. d may be c (the same memory, exactly). */
+ * K = 0 gives a product of zeros. With beta 0, c is not read. d may be c (the same memory, exactly).
+ *
+ * With b_packed, b's data is what gemm_pack wrote, and b's shape [K, N] and type are those of the matrix that was
+ * packed; all else is as without it, and so is every bit of the result. */
 typedef struct saker_gemm_args {
     uint64_t struct_size;
     const saker_tensor *a;       /* [..., M, K] */
@@ -855,8 +860,78 @@ typedef struct saker_gemm_args {
     int32_t accumulate;          /* 1: dbias += instead of = */
     int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
     int32_t schedule;            /* saker_gemm_schedule */
+    int32_t b_packed;            /* 1: b is [K, N] as gemm_pack wrote it; CPU only */
 } saker_gemm_args;
 SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *args);
+
+/* gemm_pack: b of gemm in the order in which this context's kernels read it, for weights that are used many times (CPU
+ * only; a GPU reads b as it lies).
+ *
+ * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (b_scale and b_zero are
+ * two-dimensional), and for_a is the type of its a where that is not b's own (fp8: any fp8). bytes is how many bytes
+ * packed must have at least; without packed only bytes is written. packed is then b's data for gemm, with b_packed. It
+ * is for contexts of this library on the same instruction-set level, and may be moved to any address that is the same
+ * modulo 64; gemm refuses one that was made for something else. b_scale and b_zero must not change in between. */
+typedef enum saker_gemm_for {
+    SAKER_GEMM_FOR_SAME = 0, /* a has b's type */
+    SAKER_GEMM_FOR_F16 = 1,
+    SAKER_GEMM_FOR_BF16 = 2,
+    SAKER_GEMM_FOR_I8 = 3
+} saker_gemm_for;
+
+typedef struct saker_gemm_pack_args {
+    uint64_t struct_size;
+    const saker_tensor *b;       /* [K, N] */
+    const saker_tensor *b_scale; /* ? f32, as scaling says */
+    const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only */
+    const saker_tensor *packed;  /* ? out: u8 [bytes or more] */
+    const saker_tensor *bytes;   /* ? out: i64, one element: how many bytes packed needs */
+    int64_t group;               /* GROUP: rows of b that share a scale; otherwise 0 */
+    int32_t scaling;             /* saker_gemm_scaling */
+    int32_t gated;               /* saker_gated */
+    int32_t for_a;               /* saker_gemm_for */
+} saker_gemm_pack_args;
+SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack_args *args);
+
+/* grouped_gemm: a product for each of G groups: of rows of a (the experts of a mixture), or of k's (the gradients of
+ * their weights). Group g has rows (k's) offsets[g] to offsets[g + 1] - 1, any number of them, of T in all.
+ *
+ * Groups of rows: d[r] = act(v), v = alpha * scales * (a[r] x b[g]) + bias[g], for each r of group g. a is [T, K], b is
+ * [G, K, N], d is [T, N], gated [T, N/2]. With gather row r is row gather[r] of a, and with scatter it goes to row
+ * scatter[r] of d: a and d then have any number of rows. Indices of scatter are all different; rows of d that it does
+ * not name are not written. pre and saved are in the order of r; a_scale has the rows of a.
+ * Groups of k's (along_k): d[g] = alpha * (a[:, t] x b[t, :]) + beta * c[g] over the t of group g. a is [M, T], b is
+ * [T, N], c and d are [G, M, N]. There are no scales, bias, activation, gather and scatter.
+ *
+ * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; a group has the bits of gemm
+ * with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end elsewhere
+ * than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a row whose
+ * scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. */
+typedef struct saker_grouped_gemm_args {
+    uint64_t struct_size;
+    const saker_tensor *a;       /* [T, K]; along_k [M, T] */
+    const saker_tensor *b;       /* [G, K, N]; along_k [T, N] */
+    const saker_tensor *offsets; /* i32 or i64 [G + 1] */
+    const saker_tensor *gather;  /* ? i32 or i64 [T] */
+    const saker_tensor *scatter; /* ? i32 or i64 [T] */
+    const saker_tensor *c;       /* ? [G, M, N]: along_k only */
+    const saker_tensor *bias;    /* ? [G, N] */
+    const saker_tensor *a_scale; /* ? f32, as scaling says, with a's rows */
+    const saker_tensor *b_scale; /* ? f32, as scaling says: [G, N], [G, ceil(K/128), ceil(N/128)], ... */
+    const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only */
+    const saker_tensor *saved;   /* ? [T, N] float: forward's pre */
+    const saker_tensor *d;       /* out: [T, N], gated [T, N/2]; along_k [G, M, N] */
+    const saker_tensor *pre;     /* ? out: [T, N] */
+    int64_t group;               /* GROUP: rows of b that share a scale; otherwise 0 */
+    float alpha;                 /* 0: 1 */
+    float beta;                  /* 0: c is not read */
+    int32_t scaling;             /* saker_gemm_scaling */
+    int32_t act;                 /* saker_act */
+    int32_t gated;               /* saker_gated */
+    int32_t along_k;             /* 1: groups of k's */
+    int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
+} saker_grouped_gemm_args;
+SAKER_API saker_status saker_grouped_gemm(saker_context *ctx, const saker_grouped_gemm_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so

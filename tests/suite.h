@@ -30,7 +30,8 @@ typedef enum suite_fill {
     SUITE_COUNT,       /* low, low + 1, low + 2, ... */
     SUITE_TIES,        /* multiples of 1/4 in [-1, 1]: many are equal */
     SUITE_MASKED,      /* normal; a third is -infinity, and so is the whole first row */
-    SUITE_CUTS         /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
+    SUITE_CUTS,        /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
+    SUITE_MIXED        /* low, low + 1, ... each once, in another order */
 } suite_fill;
 
 typedef enum suite_role {

@@ -1,13 +1,8 @@
 /* gemm.c - gemm: fields and checks. The CPU plan is in gemm_plan.c.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "gemm.h"
+#include "gemm_op.h"
 
 #include <string.h>
-
-#include "../../core/op.h"
-#include "../../core/plan.h"
-
-saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan); /* gemm_plan.c */
 
 enum {
     A,
@@ -32,26 +27,27 @@ enum {
     ACCUMULATE,
     ALLOW_TF32,
     SCHEDULE,
+    B_PACKED,
     N_FIELDS
 };
 
-static const uint32_t a_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2, SAKER_I8, SAKER_I32, 0};
-static const uint32_t b_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2,
-                                   SAKER_I8,  SAKER_I4,  SAKER_I32,  0};
-static const uint32_t result_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_I32, 0};
-static const uint32_t zero_types[] = {SAKER_I8, SAKER_F32, 0};
+const uint32_t skr_gemm_a_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2, SAKER_I8, SAKER_I32, 0};
+const uint32_t skr_gemm_b_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2,
+                                     SAKER_I8,  SAKER_I4,  SAKER_I32,  0};
+const uint32_t skr_gemm_result_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_I32, 0};
+const uint32_t skr_gemm_zero_types[] = {SAKER_I8, SAKER_F32, 0};
 
 static const saker_field fields[N_FIELDS] = {
-    [A] = SKR_IN(gemm, a, 1, a_types, "[..., M, K]"),
-    [B] = SKR_IN(gemm, b, 1, b_types, "[..., K, N]"),
-    [D] = SKR_OUT(gemm, d, 1, result_types, "[..., M, N]; gated [..., M, N/2]"),
-    [C] = SKR_IN(gemm, c, 0, result_types, "[..., M, N]: beta * c is added"),
-    [BIAS] = SKR_IN(gemm, bias, 0, result_types, "[N], or [M] with bias_rows"),
+    [A] = SKR_IN(gemm, a, 1, skr_gemm_a_types, "[..., M, K]"),
+    [B] = SKR_IN(gemm, b, 1, skr_gemm_b_types, "[..., K, N]"),
+    [D] = SKR_OUT(gemm, d, 1, skr_gemm_result_types, "[..., M, N]; gated [..., M, N/2]"),
+    [C] = SKR_IN(gemm, c, 0, skr_gemm_result_types, "[..., M, N]: beta * c is added"),
+    [BIAS] = SKR_IN(gemm, bias, 0, skr_gemm_result_types, "[N], or [M] with bias_rows"),
     [A_SCALE] = SKR_IN(gemm, a_scale, 0, skr_f32_only, "scales of a, as scaling says; absent: 1"),
     [B_SCALE] = SKR_IN(gemm, b_scale, 0, skr_f32_only, "scales of b, as scaling says; absent: 1"),
-    [B_ZERO] = SKR_IN(gemm, b_zero, 0, zero_types, "b_scale's shape: subtracted from b before it is scaled"),
+    [B_ZERO] = SKR_IN(gemm, b_zero, 0, skr_gemm_zero_types, "b_scale's shape: subtracted from b before it is scaled"),
     [SAVED] = SKR_IN(gemm, saved, 0, skr_floats, "[..., M, N]: d is multiplied by act'(saved)"),
-    [PRE] = SKR_OUT(gemm, pre, 0, result_types, "[..., M, N]: what act is given"),
+    [PRE] = SKR_OUT(gemm, pre, 0, skr_gemm_result_types, "[..., M, N]: what act is given"),
     [DBIAS] = SKR_OUT(gemm, dbias, 0, skr_floats, "[N]: sums of d over its rows"),
     [GROUP] = SKR_OPTION_I64(gemm, group, 0, "rows of b that share a scale, with scaling group"),
     [ALPHA] = SKR_OPTION_F32(gemm, alpha, 1, "factor of the product"),
@@ -63,7 +59,8 @@ static const saker_field fields[N_FIELDS] = {
     [ACCUMULATE] = SKR_OPTION_BOOL(gemm, accumulate, "dbias += instead of ="),
     [ALLOW_TF32] = SKR_OPTION_BOOL(gemm, allow_tf32, "a GPU may round f32 inputs to tf32"),
     [SCHEDULE] = SKR_OPTION_ENUM(gemm, schedule, "auto|data_parallel|persistent|split_k|stream_k",
-                                 "how a GPU cuts the product into blocks"),
+                                 "how the product is cut into work"),
+    [B_PACKED] = SKR_OPTION_BOOL(gemm, b_packed, "b is what gemm_pack wrote"),
 };
 
 /* ---------------------------------------------------------------- types and options */
@@ -73,78 +70,104 @@ static bool is_fp8(int type)
     return type == SKR_E4M3 || type == SKR_E5M2;
 }
 
-static bool weight_only(const skr_view *a, const skr_view *b)
+static bool same_family(int a, int b)
 {
-    return (a->type == SKR_F16 || a->type == SKR_BF16) && (b->type == SKR_I8 || b->type == SKR_I4);
+    return (a == b && a != SKR_I4) || (is_fp8(a) && is_fp8(b));
 }
 
-static saker_status check_types(skr_call *call, const skr_view *v, const saker_gemm_args *args)
+/* Float or i8 activations with weights of fewer bits. */
+static bool narrow_weights(int a, int b)
 {
-    const skr_view *a = &v[A], *b = &v[B];
-    bool groups = weight_only(a, b) || (a->type == SKR_I8 && b->type == SKR_I4);
-    if (!groups && !(a->type == b->type && a->type != SKR_I4) && !(is_fp8(a->type) && is_fp8(b->type)))
+    return ((a == SKR_F16 || a == SKR_BF16) && (b == SKR_I8 || b == SKR_I4)) || (a == SKR_I8 && b == SKR_I4);
+}
+
+saker_status skr_gemm_check_types(skr_call *call, int a_type, int b_type, int scaling, int64_t group)
+{
+    bool groups = narrow_weights(a_type, b_type);
+    if (!groups && !same_family(a_type, b_type))
         return skr_fail(call, SAKER_UNSUPPORTED,
                         "a and b have types that do not go together, expected the same type, two fp8 types, f16 or "
                         "bf16 a with i8 or i4 b, or i8 a with i4 b");
-    if (groups != (args->scaling == SKR_GEMM_GROUP))
+    if (groups != (scaling == SKR_GEMM_GROUP))
         return skr_fail(call, SAKER_INVALID_ARG,
                         groups ? "scaling is not group, and b of type i8 or i4 beside this a needs it"
                                : "scaling is group, which is for f16 or bf16 a with i8 or i4 b, and i8 a with i4 b");
-    if (a->type == SKR_I32 && v[D].type != SKR_I32)
-        return skr_fail(call, SAKER_UNSUPPORTED, "d has a float type, expected i32 (the type of a and b)");
+    if (groups != (group != 0) || group < 0)
+        return skr_fail(call, SAKER_INVALID_ARG, "group is %lld, expected %s", (long long)group,
+                        groups ? "1 or more" : "0 (scaling is not group)");
     return SAKER_OK;
 }
 
 /* d is i32: the result is exact, and nothing may round it. */
-static saker_status check_exact(skr_call *call, const skr_view *v, const saker_gemm_args *args)
+static saker_status check_exact(skr_call *call, const skr_gemm_options *o)
 {
-    if (!(v[A].type == SKR_I8 && v[B].type == SKR_I8) && v[A].type != SKR_I32)
+    if (!(o->a->type == SKR_I8 && o->b->type == SKR_I8) && o->a->type != SKR_I32)
         return skr_fail(call, SAKER_UNSUPPORTED, "d has type i32, which needs a and b of type i8, or both i32");
-    if (args->scaling || args->act || args->gated || v[SAVED].present || v[DBIAS].present)
-        return skr_fail(call, SAKER_INVALID_ARG,
-                        "d has type i32: scaling, act, gated, saved and dbias are for float results");
-    if ((args->alpha != 0 && args->alpha != 1) || (args->beta != 0 && args->beta != 1))
+    if (o->scaling || o->act || o->gated || o->saved->present)
+        return skr_fail(call, SAKER_INVALID_ARG, "d has type i32: scaling, act, gated and saved are for float results");
+    if ((o->alpha != 0 && o->alpha != 1) || (o->beta != 0 && o->beta != 1))
         return skr_fail(call, SAKER_INVALID_ARG, "alpha is %g and beta %g: with d of type i32 alpha is 1, beta 0 or 1",
-                        (double)args->alpha, (double)args->beta);
+                        (double)o->alpha, (double)o->beta);
+    return SAKER_OK;
+}
+
+saker_status skr_gemm_check_options(skr_call *call, const skr_gemm_options *o)
+{
+    const skr_view *results[] = {o->c, o->bias, o->pre};
+    bool exact = o->d->type == SKR_I32;
+    SKR_TRY(skr_gemm_check_types(call, o->a->type, o->b->type, o->scaling, o->group));
+    if (o->a->type == SKR_I32 && !exact)
+        return skr_fail(call, SAKER_UNSUPPORTED, "d has a float type, expected i32 (the type of a and b)");
+    if (exact)
+        SKR_TRY(check_exact(call, o));
+    for (int i = 0; i < 3; i++)
+        if (results[i]->present && (results[i]->type == SKR_I32) != exact)
+            return skr_fail(call, SAKER_INVALID_ARG, "%s has type %s, expected %s as d has", results[i]->name,
+                            exact ? "float" : "i32", exact ? "i32" : "a float type");
+    if (o->beta != 0 && !o->c->present)
+        return skr_fail(call, SAKER_NULL_POINTER, "c is NULL, and beta is %g", (double)o->beta);
+    if (o->act == SAKER_ACT_SWIGLU_OAI && !o->gated)
+        return skr_fail(call, SAKER_INVALID_ARG, "act is swiglu_oai, which needs gated");
+    if (o->gated && o->saved->present)
+        return skr_fail(call, SAKER_INVALID_ARG, "saved does not go with gated");
+    if (!o->scaling && (o->a_scale->present || o->b_scale->present))
+        return skr_fail(call, SAKER_INVALID_ARG, "a_scale or b_scale is given, but scaling is none");
+    if (o->scaling && !o->a_scale->present && !o->b_scale->present)
+        return skr_fail(call, SAKER_NULL_POINTER, "a_scale and b_scale are NULL, and scaling is not none");
+    if (o->b_zero->present && !(o->scaling == SKR_GEMM_GROUP && o->b_scale->present))
+        return skr_fail(call, SAKER_INVALID_ARG, "b_zero is given: it needs scaling group and b_scale");
     return SAKER_OK;
 }
 
 static saker_status check_options(skr_call *call, const skr_view *v, const saker_gemm_args *args)
 {
-    static const int results[] = {C, BIAS, PRE};
-    bool exact = v[D].type == SKR_I32;
-    SKR_TRY(check_types(call, v, args));
-    if (exact)
-        SKR_TRY(check_exact(call, v, args));
-    for (int i = 0; i < 3; i++) {
-        const skr_view *r = &v[results[i]];
-        if (r->present && (r->type == SKR_I32) != exact)
-            return skr_fail(call, SAKER_INVALID_ARG, "%s has type %s, expected %s as d has", r->name,
-                            exact ? "float" : "i32", exact ? "i32" : "a float type");
-    }
-    if (args->beta != 0 && !v[C].present)
-        return skr_fail(call, SAKER_NULL_POINTER, "c is NULL, and beta is %g", (double)args->beta);
-    if (args->act == SAKER_ACT_SWIGLU_OAI && !args->gated)
-        return skr_fail(call, SAKER_INVALID_ARG, "act is swiglu_oai, which needs gated");
-    if (args->gated && (v[SAVED].present || v[DBIAS].present))
-        return skr_fail(call, SAKER_INVALID_ARG, "saved and dbias do not go with gated");
+    skr_gemm_options o = {.a = &v[A],
+                          .b = &v[B],
+                          .d = &v[D],
+                          .c = &v[C],
+                          .bias = &v[BIAS],
+                          .pre = &v[PRE],
+                          .saved = &v[SAVED],
+                          .a_scale = &v[A_SCALE],
+                          .b_scale = &v[B_SCALE],
+                          .b_zero = &v[B_ZERO],
+                          .group = args->group,
+                          .alpha = args->alpha,
+                          .beta = args->beta,
+                          .scaling = args->scaling,
+                          .act = args->act,
+                          .gated = args->gated};
+    SKR_TRY(skr_gemm_check_options(call, &o));
+    if (v[DBIAS].present && (args->gated || v[D].type == SKR_I32))
+        return skr_fail(call, SAKER_INVALID_ARG, "dbias is given, which is for float results that are not gated");
     if (args->accumulate && !v[DBIAS].present)
         return skr_fail(call, SAKER_NULL_POINTER, "dbias is NULL, and accumulate needs it");
-    bool group = args->scaling == SKR_GEMM_GROUP;
-    if (group != (args->group != 0) || args->group < 0)
-        return skr_fail(call, SAKER_INVALID_ARG, "group is %lld, expected %s", (long long)args->group,
-                        group ? "1 or more" : "0 (scaling is not group)");
-    if (!args->scaling && (v[A_SCALE].present || v[B_SCALE].present))
-        return skr_fail(call, SAKER_INVALID_ARG, "a_scale or b_scale is given, but scaling is none");
-    if (args->scaling && !v[A_SCALE].present && !v[B_SCALE].present)
-        return skr_fail(call, SAKER_NULL_POINTER, "a_scale and b_scale are NULL, and scaling is not none");
-    if (v[B_ZERO].present && !(group && v[B_SCALE].present))
-        return skr_fail(call, SAKER_INVALID_ARG, "b_zero is given: it needs scaling group and b_scale");
+    if (args->b_packed && (v[B].ndim != 2 || (args->scaling >= SKR_GEMM_BLOCK && v[B_SCALE].ndim > 2)))
+        return skr_fail(call, SAKER_INVALID_ARG, "b_packed is set, which is for one matrix b with scales of its own");
     return SAKER_OK;
 }
 
-/* An i4 row begins at a whole byte. */
-static saker_status check_nibbles(skr_call *call, const skr_view *b)
+saker_status skr_gemm_check_nibbles(skr_call *call, const skr_view *b)
 {
     bool packed = false;
     for (int i = 0; i < b->ndim; i++) {
@@ -335,10 +358,13 @@ static saker_status check(skr_call *call, const skr_view *v, const void *out_arg
     job->gated = args->gated;
     job->bias_rows = args->bias_rows;
     job->accumulate = args->accumulate;
+    job->schedule = args->schedule;
+    job->allow_tf32 = args->allow_tf32;
+    job->b_packed = args->b_packed;
     job->exact = v[D].type == SKR_I32;
     SKR_TRY(check_shapes(call, v, job));
-    if (v[B].type == SKR_I4)
-        SKR_TRY(check_nibbles(call, &v[B]));
+    if (v[B].type == SKR_I4 && !job->b_packed)
+        SKR_TRY(skr_gemm_check_nibbles(call, &v[B]));
     if (job->gated && v[C].present && v[C].data == v[D].data && v[C].data)
         return skr_fail(call, SAKER_ALIAS, "d overlaps c, which gated does not allow");
     SKR_TRY(skr_check_alias(call, v, N_TENSORS, allowed, 1));
@@ -351,6 +377,13 @@ static saker_status check(skr_call *call, const skr_view *v, const void *out_arg
     return SAKER_OK;
 }
 
+static saker_status plan(skr_call *call, void *job, const skr_target *target, skr_plan *out)
+{
+    if (target->backend == SKR_CUDA && ((const skr_gemm_job *)job)->b_packed)
+        return skr_fail(call, SAKER_UNSUPPORTED, "b_packed is set, and a GPU reads b as it lies");
+    return skr_gemm_plan(call, job, target, out);
+}
+
 const skr_op skr_op_gemm = {
     .info = {.name = "gemm",
              .doc = "matrix product with scales, bias, activation: d = act(alpha * scales * (a x b) + beta * c + bias)",
@@ -360,7 +393,7 @@ const skr_op skr_op_gemm = {
     .v1_size = sizeof(saker_gemm_args),
     .job_size = sizeof(skr_gemm_job),
     .check = check,
-    .plan = skr_gemm_plan,
+    .plan = plan,
 };
 
 _Static_assert(sizeof(skr_gemm_job) <= SKR_JOB_BYTES, "the job must fit");

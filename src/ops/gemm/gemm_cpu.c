@@ -56,37 +56,39 @@ static columns panel_columns(const job_t *job, int64_t p)
     return (columns){2 * j + (p & 1), 2, n};
 }
 
-SKR_FN int64_t panel_bytes(const job_t *job, int rows)
+/* Bytes of a panel of `rows` rows over one k block; the last block has fewer k's. */
+SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
 {
-    return job->seg_pad * job->segs * rows * kind_bytes(job->kind);
+    int64_t k = job->seg_pad * job->segs;
+    if (job->segs == 1)
+        segment_k(job, block, 0, &k);
+    return k * rows * kind_bytes(job->kind);
 }
 
 /* Panel p of k block `block`. */
 static char *panel(const job_t *job, int is_b, int64_t batch, int64_t block, int64_t p)
 {
-    char *base = (char *)job->head.workspace + (is_b ? job->b_at : job->a_at);
-    int64_t each = panel_bytes(job, is_b ? job->tile.nr : job->tile.mr);
-    int64_t of_batch = is_b ? job->b_batch_bytes : job->a_batch_bytes;
+    char *base = is_b && job->packed ? job->packed : (char *)job->head.workspace + (is_b ? job->b_at : job->a_at);
+    int R = is_b ? job->tile.nr : job->tile.mr;
+    int64_t panels = is_b ? job->n_panels : job->m_panels, of_batch = is_b ? job->b_batch_bytes : job->a_batch_bytes;
     int64_t z = (is_b ? job->b_batches : job->a_batches) == 1 ? 0 : batch;
-    return base + z * of_batch + (block * (is_b ? job->n_panels : job->m_panels) + p) * each;
+    return base + z * of_batch + block * panels * panel_bytes(job, R, 0) + p * panel_bytes(job, R, block);
 }
 
-static void pack_step(const job_t *job, int64_t task)
+/* Panels first ... end - 1 of a or b, all k blocks. */
+static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first, int64_t end)
 {
-    int is_b = task >= job->a_tasks;
-    task -= is_b ? job->a_tasks : 0;
-    int64_t panels = is_b ? job->n_panels : job->m_panels;
-    int64_t per_task = is_b ? job->b_panels_per_task : job->a_panels_per_task;
-    int64_t tasks = (panels + per_task - 1) / per_task, batch = task / tasks, first = task % tasks * per_task;
     side s = side_of(job, is_b, batch);
     int R = is_b ? job->tile.nr : job->tile.mr;
-    int64_t end = first + per_task < panels ? first + per_task : panels, rows = is_b ? job->n : job->m;
+    int64_t rows = is_b ? job->n : job->m;
     int64_t whole = rows / R < end ? rows / R : end; /* panels without missing rows */
     int granule = is_b ? job->tile.kb : job->tile.ka;
     for (int64_t block = 0; block < job->n_blocks; block++) {
         int64_t p = first;
-        if (s.rs == 1 && !(is_b && job->gated) && moved(job, &s) && granule <= 8 && whole > p) {
-            pack_across(job, &s, p * R, whole - p, block, panel_bytes(job, R), panel(job, is_b, batch, block, p));
+        bool in_place = is_b ? !job->gated : !job->gather.data;
+        if (s.rs == 1 && in_place && moved(job, &s) && granule <= 8 && whole > p) {
+            pack_across(job, &s, p * R, whole - p, block, panel_bytes(job, R, block),
+                        panel(job, is_b, batch, block, p));
             p = whole;
         }
         for (; p < end; p++) {
@@ -97,6 +99,15 @@ static void pack_step(const job_t *job, int64_t task)
             pack_panel(job, &s, c.n0, c.step, c.n, block, panel(job, is_b, batch, block, p));
         }
     }
+}
+
+/* Task `task` of one side: some panels of one batch. */
+static void pack_task(const job_t *job, int is_b, int64_t task)
+{
+    int64_t panels = is_b ? job->n_panels : job->m_panels;
+    int64_t per_task = is_b ? job->b_panels_per_task : job->a_panels_per_task;
+    int64_t tasks = (panels + per_task - 1) / per_task, first = task % tasks * per_task;
+    pack_panels(job, is_b, task / tasks, first, first + per_task < panels ? first + per_task : panels);
 }
 
 /* ---------------------------------------------------------------- one register tile */
@@ -152,8 +163,7 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     }
 }
 
-/* Sums of a tile over the k blocks: in `sums` until the last one. mode: first block stores there, middle ones add, the
- * last one adds to t. */
+/* to = old + from. */
 SKR_FN void add_tile(int ints, const float *from, int64_t from_ld, float *to, int64_t to_ld, const float *old,
                      int64_t old_ld, int mr, int nr)
 {
@@ -165,6 +175,8 @@ SKR_FN void add_tile(int ints, const float *from, int64_t from_ld, float *to, in
         }
 }
 
+/* Sums of a tile over the k blocks: in `sums` until the last one. The first block stores there, middle ones add, the
+ * last one adds to t. */
 static void make_tile(const task_state *s, int64_t block, int64_t ip, int64_t m_panel, const char *pb, columns c,
                       int64_t jp, float *t)
 {
@@ -190,9 +202,9 @@ static void make_tile(const task_state *s, int64_t block, int64_t ip, int64_t m_
 
 static const char *b_panel(const task_state *s, int64_t block, int64_t p, columns c, int half)
 {
-    if (!s->job->skinny)
+    if (!s->job->skinny || s->job->packed)
         return panel(s->job, 1, s->batch, block, p);
-    char *at = s->b_panel + half * panel_bytes(s->job, s->job->tile.nr);
+    char *at = s->b_panel + half * panel_bytes(s->job, s->job->tile.nr, 0);
     pack_panel(s->job, &s->b, c.n0, c.step, c.n, block, at);
     return at;
 }
@@ -230,35 +242,88 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
 }
 #endif
 
-static void tiles_step(const job_t *job, int64_t task, int worker)
+/* Which block of d a task makes. */
+typedef struct block_of_d {
+    int64_t batch, mt, nt;
+} block_of_d;
+
+static block_of_d block_at(const job_t *job, int64_t task)
 {
-    int64_t mt = task % job->m_tiles, nt = task / job->m_tiles % job->n_tiles,
-            batch = task / job->m_tiles / job->n_tiles;
-    int64_t m_first = mt * job->tile_m, n_first = nt * job->tile_n;
+    return (block_of_d){task / job->m_tiles / job->n_tiles, task % job->m_tiles, task / job->m_tiles % job->n_tiles};
+}
+
+static task_state start_task(const job_t *job, int64_t batch, int worker)
+{
+    char *scratch = (char *)job->head.workspace + job->scratch_at + worker * job->scratch_bytes;
+    int64_t ld = job->tile_n * job->tile.nr;
+    return (task_state){.job = job,
+                        .a = side_of(job, 0, batch),
+                        .b = side_of(job, 1, batch),
+                        .batch = batch,
+                        .f = finish_start(job, batch),
+                        .sums = (float *)scratch,
+                        .ld = ld,
+                        .b_panel = scratch + (job->n_blocks > 1 ? job->tile_m * job->tile.mr * ld * 4 : 0)};
+}
+
+/* Sums of the k blocks of one block of d, when they are tasks of their own: blocks one after the other. */
+static float *split_sums(const job_t *job, int64_t task)
+{
+    return (float *)((char *)job->head.workspace + job->split_at + task * job->n_blocks * job->split_bytes);
+}
+
+/* One k block of a block of d. */
+static void parts_step(const job_t *job, int64_t task, int worker)
+{
+    int64_t block = task % job->n_blocks;
+    block_of_d where = block_at(job, task / job->n_blocks);
+    task_state s = start_task(job, where.batch, worker);
+    int mr = job->tile.mr, nr = job->tile.nr;
+    float *out = split_sums(job, task / job->n_blocks) + block * (job->split_bytes / 4);
+    int64_t m_first = where.mt * job->tile_m, n_first = where.nt * job->tile_n;
+    for (int64_t jp = 0; jp < job->tile_n && n_first + jp < job->n_panels; jp++) {
+        columns c = panel_columns(job, n_first + jp);
+        const char *pb = b_panel(&s, block, n_first + jp, c, 0);
+        for (int64_t ip = 0; ip < job->tile_m && m_first + ip < job->m_panels; ip++) {
+            int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
+            block_tile(&s, block, panel(job, 0, s.batch, block, m_first + ip), pb, m0, left < mr ? (int)left : mr, c,
+                       out + (jp * job->tile_m + ip) * mr * nr);
+        }
+    }
+}
+
+/* Tile (ip, jp) of a block of d from its k blocks' sums, in their order. */
+static void join_parts(const task_state *s, const float *parts, int64_t ip, int64_t jp, float *t)
+{
+    const job_t *job = s->job;
+    int mr = job->tile.mr, nr = job->tile.nr;
+    parts += (jp * job->tile_m + ip) * mr * nr;
+    __builtin_memcpy(t, parts, (size_t)mr * (size_t)nr * 4);
+    for (int64_t block = 1; block < job->n_blocks; block++)
+        add_tile(s->f.ints, parts + block * (job->split_bytes / 4), nr, t, nr, t, nr, mr, nr);
+}
+
+/* A block of d. task: its number, where the k blocks' sums are there already. */
+static void make_block(const job_t *job, block_of_d where, int64_t task, int worker)
+{
+    int64_t m_first = where.mt * job->tile_m, n_first = where.nt * job->tile_n;
     int64_t m_n = job->m_panels - m_first, n_n = job->n_panels - n_first;
     m_n = m_n < job->tile_m ? m_n : job->tile_m;
     n_n = n_n < job->tile_n ? n_n : job->tile_n;
     int mr = job->tile.mr, nr = job->tile.nr, pair = job->gated ? 2 : 1;
-    char *scratch = (char *)job->head.workspace + job->scratch_at + worker * job->scratch_bytes;
-    task_state s = {.job = job,
-                    .a = side_of(job, 0, batch),
-                    .b = side_of(job, 1, batch),
-                    .batch = batch,
-                    .f = finish_start(job, batch),
-                    .sums = (float *)scratch,
-                    .ld = job->tile_n * nr};
+    task_state s = start_task(job, where.batch, worker);
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
     if (job->n_blocks && !job->dbias.data && skinny_direct(job, &s.b)) {
         skinny_tiles(&s, n_first, n_n);
         return;
     }
 #endif
-    s.b_panel = scratch + (job->n_blocks > 1 ? job->tile_m * mr * s.ld * 4 : 0);
-    float *dbias = job->dbias.data
-                       ? (float *)((char *)job->head.workspace + job->parts_at) + (batch * job->m_tiles + mt) * job->n
-                       : NULL;
+    float *dbias = job->dbias.data ? (float *)((char *)job->head.workspace + job->parts_at) +
+                                         (where.batch * job->m_tiles + where.mt) * job->n
+                                   : NULL;
+    const float *parts = job->split ? split_sums(job, task) : NULL;
     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
-    int64_t blocks = job->n_blocks ? job->n_blocks : 1;
+    int64_t blocks = job->n_blocks && !parts ? job->n_blocks : 1;
     for (int64_t block = 0; block < blocks; block++)
         for (int64_t jp = 0; jp < n_n; jp += pair) {
             bool last = block == blocks - 1;
@@ -268,7 +333,7 @@ static void tiles_step(const job_t *job, int64_t task, int worker)
             const char *pb[2] = {NULL, NULL};
             for (int h = 0; h < pair; h++) {
                 c[h] = panel_columns(job, n_first + jp + h);
-                if (job->n_blocks)
+                if (job->n_blocks && !parts)
                     pb[h] = b_panel(&s, block, n_first + jp + h, c[h], h);
                 if (last)
                     finish_take_columns(job, &s.f, c[h].n0, c[h].step, c[h].n, &fc[h]);
@@ -278,6 +343,8 @@ static void tiles_step(const job_t *job, int64_t task, int worker)
                 for (int h = 0; h < pair; h++) {
                     if (!job->n_blocks)
                         __builtin_memset(tile[h], 0, sizeof tile[h]);
+                    else if (parts)
+                        join_parts(&s, parts, ip, jp + h, tile[h]);
                     else
                         make_tile(&s, block, ip, m_first + ip, pb[h], c[h], jp + h, tile[h]);
                 }
@@ -306,20 +373,56 @@ static void dbias_step(const job_t *job, int64_t task)
     }
 }
 
+/* ---------------------------------------------------------------- kernels */
+
+/* Tile state is the thread's: taken and given back by each task. */
+SKR_FN void tiles_begin(void)
+{
+#if defined(SKR_LEVEL_amx)
+    amx_begin();
+#endif
+}
+
+SKR_FN void tiles_end(void)
+{
+#if defined(SKR_LEVEL_amx)
+    amx_end();
+#endif
+}
+
 void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker);
 void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker)
 {
+    const job_t *j = job;
     if (step == SKR_GEMM_PACK) {
-        pack_step(job, task);
+        int is_b = task >= j->a_tasks;
+        pack_task(j, is_b, task - (is_b ? j->a_tasks : 0));
+    } else if (step == SKR_GEMM_PARTS) {
+        tiles_begin();
+        parts_step(j, task, worker);
+        tiles_end();
     } else if (step == SKR_GEMM_TILES) {
-#if defined(SKR_LEVEL_amx)
-        amx_begin(); /* tile state is the thread's: taken and given back by each task */
-#endif
-        tiles_step(job, task, worker);
-#if defined(SKR_LEVEL_amx)
-        amx_end();
-#endif
+        tiles_begin();
+        make_block(j, block_at(j, task), task, worker);
+        tiles_end();
     } else {
-        dbias_step(job, task);
+        dbias_step(j, task);
     }
 }
+
+void SKR_KERNEL(gemm_pack)(const void *job, int step, int64_t task, int worker);
+void SKR_KERNEL(gemm_pack)(const void *job, int step, int64_t task, int worker)
+{
+    const skr_gemm_pack_job *j = job;
+    (void)worker;
+    if (step == SKR_GEMM_PACK_PANELS) {
+        pack_task(&j->gemm, 1, task);
+        return;
+    }
+    if (j->bytes)
+        *j->bytes = j->need;
+    if (j->out)
+        __builtin_memcpy(j->out, &j->tag, sizeof j->tag);
+}
+
+#include "gemm_groups_cpu.h"

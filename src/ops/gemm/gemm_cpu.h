@@ -36,10 +36,45 @@ enum {
 
 #define UNROLLED _Pragma("GCC unroll 64")
 
+/* Bytes of an element in a panel. */
+SKR_FN int kind_bytes(int kind)
+{
+    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
+}
+
 /* Element offset of a batch in a tensor. */
 SKR_FN int64_t batch_at(const job_t *job, const skr_gemm_matrix *m, int64_t batch)
 {
     return skr_row_offset(&job->batch, m->at.stride, batch);
+}
+
+/* An index tensor holds a value out of range: saker_context_check will say so. */
+SKR_FN void bad_index(const skr_job_head *head)
+{
+    __atomic_store_n(head->error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
+}
+
+/* Entry i of an index tensor. */
+SKR_FN int64_t index_at(const skr_param *p, int64_t i)
+{
+    return p->type == SKR_I64 ? ((const int64_t *)p->data)[i * p->stride] : ((const int32_t *)p->data)[i * p->stride];
+}
+
+/* Where row r goes, or comes from: entry r of `index`, r itself without one, -1 when it is outside of the tensor. */
+SKR_FN int64_t indexed_row(const job_t *job, const skr_param *index, int64_t rows, int64_t r)
+{
+    if (!index->data)
+        return r;
+    int64_t at = index_at(index, r);
+    if (at >= 0 && at < rows)
+        return at;
+    bad_index(&job->head);
+    return -1;
+}
+
+SKR_FN int64_t row_of_a(const job_t *job, int64_t r)
+{
+    return indexed_row(job, &job->gather, job->gather_rows, r);
 }
 
 SKR_FN float one_float(int type, const void *data, int64_t i)

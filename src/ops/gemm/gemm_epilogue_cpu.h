@@ -45,7 +45,8 @@ static finish_batch finish_start(const job_t *job, int64_t batch)
     f.ints = (job->kind == SKR_GEMM_I8 && job->scaling != SKR_GEMM_BLOCK && job->scaling != SKR_GEMM_GROUP) ||
              job->kind == SKR_GEMM_INT;
     f.plain = !late && job->alpha == 1 && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
-              !job->pre.at.data && !job->saved.at.data && !job->dbias.data && job->d.at.col_stride == 1;
+              !job->pre.at.data && !job->saved.at.data && !job->dbias.data && !job->scatter.data &&
+              job->d.at.col_stride == 1;
     return f;
 }
 
@@ -79,7 +80,17 @@ static float row_scale(const job_t *job, const finish_batch *f, int64_t m)
 {
     if (!scaled_late(job, 0) || !job->a_scale.at.data)
         return job->alpha;
-    return job->alpha * ((const float *)job->a_scale.at.data)[f->a_scale_at + m * job->a_scale.at.col_stride];
+    int64_t row = row_of_a(job, m);
+    return row < 0 ? job->alpha
+                   : job->alpha *
+                         ((const float *)job->a_scale.at.data)[f->a_scale_at + row * job->a_scale.at.col_stride];
+}
+
+/* Where row m of the product is in d; -1: nowhere. */
+SKR_FN int64_t row_in_d(const job_t *job, const finish_batch *f, int64_t m)
+{
+    int64_t row = indexed_row(job, &job->scatter, job->scatter_rows, m);
+    return row < 0 ? -1 : f->d_at + row * job->d.row;
 }
 
 /* Sums become floats. */
@@ -176,7 +187,7 @@ static void finish_exact(const job_t *job, const finish_batch *f, const finish_c
                          const int32_t *sums)
 {
     for (int r = 0; r < rows; r++, sums += nr) {
-        int64_t row = m + r;
+        int64_t row = m + r, d_at = row_in_d(job, f, row);
         uint32_t row_bias =
             job->bias.data && job->bias_rows ? ((const uint32_t *)job->bias.data)[row * job->bias.stride] : 0;
         for (int j = 0; j < c->n; j++) {
@@ -186,7 +197,8 @@ static void finish_exact(const job_t *job, const finish_batch *f, const finish_c
                 v += ((const uint32_t *)job->c.at.data)[f->c_at + row * job->c.row + col * job->c.at.col_stride];
             if (job->pre.at.data)
                 ((uint32_t *)job->pre.at.data)[f->pre_at + row * job->pre.row + col * job->pre.at.col_stride] = v;
-            ((uint32_t *)job->d.at.data)[f->d_at + row * job->d.row + col * job->d.at.col_stride] = v;
+            if (d_at >= 0)
+                ((uint32_t *)job->d.at.data)[d_at + col * job->d.at.col_stride] = v;
         }
     }
 }
@@ -234,7 +246,7 @@ static void finish(const job_t *job, const finish_batch *f, int64_t m, int rows,
         x[j] = y[j] = 0;
     for (int r = 0; r < rows; r++, sums += nr) {
         int64_t row = m + r, col = c->n0;
-        int64_t d_at = f->d_at + row * job->d.row;
+        int64_t d_at = row_in_d(job, f, row);
         finish_value(job, f, c, row, nr, sums, x);
         if (job->gated) {
             finish_value(job, f, up_c, row, nr, up_sums, y);
@@ -251,7 +263,8 @@ static void finish(const job_t *job, const finish_batch *f, int64_t m, int rows,
         }
         for (int j = 0; dbias && j < c->n; j++)
             dbias[j] += x[j];
-        store_run(job->d.at.type, job->d.at.data, d_at + col * job->d.at.col_stride, job->d.at.col_stride, c->n, x);
+        if (d_at >= 0)
+            store_run(job->d.at.type, job->d.at.data, d_at + col * job->d.at.col_stride, job->d.at.col_stride, c->n, x);
     }
 }
 

@@ -122,7 +122,7 @@ static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int r
                        int64_t pad, char *to)
 {
     int64_t done = rows == R ? pack_fast(kind, from, rs, ks, R, k, to) : 0;
-    int size = kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
+    int size = kind_bytes(kind);
     from += done * ks * size;
     to += done * R * size;
     k -= done;
@@ -154,6 +154,8 @@ static float scale_of(const job_t *job, const side *s, int64_t r, int64_t k)
 {
     const skr_gemm_matrix *m = s->is_b ? &job->b_scale : &job->a_scale;
     if (!m->at.data)
+        return 1;
+    if (!s->is_b && (r = row_of_a(job, r)) < 0)
         return 1;
     int64_t at = s->scale_at;
     if (job->scaling == SKR_GEMM_GROUP)
@@ -206,9 +208,47 @@ static void narrow_run(int kind, const float *x, int n, void *to, int64_t at)
             ((int32_t *)to)[at + i] = (int32_t)x[i];
 }
 
-SKR_FN int kind_bytes(int kind)
+/* Whether the elements are only moved. */
+SKR_FN bool moved(const job_t *job, const side *s)
 {
-    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
+    return s->type == native_type(job->kind) && !scaled_here(job, s->is_b) && !(s->is_b && job->b_zero.at.data);
+}
+
+/* n elements of the panel's own type, stride apart. */
+static void move_run(int size, const void *data, int64_t at, int64_t stride, int n, void *to, int64_t to_at)
+{
+    const char *from = (const char *)data + at * size;
+    if (stride == 1)
+        __builtin_memcpy((char *)to + to_at * size, from, (size_t)n * (size_t)size);
+    else
+        for (int i = 0; i < n; i++)
+            __builtin_memcpy((char *)to + (to_at + i) * size, from + i * stride * size, (size_t)size);
+}
+
+/* The same with rows that are anywhere: row r of the panel is row gather[r0 + r] of a. */
+static void pack_gathered(const job_t *job, const side *s, int64_t r0, int rows, int R, int KU, int64_t k0, int64_t k,
+                          int64_t pad, char *to)
+{
+    _Alignas(64) float converted[CHUNK * SKR_GEMM_MAX_MR];
+    float run[CHUNK];
+    int kind = job->kind, size = kind_bytes(kind);
+    for (int64_t p = 0; p < pad; p += CHUNK, to += (int64_t)CHUNK * R * size) {
+        int n = k - p < CHUNK ? (int)(k - p) : CHUNK, padded = pad - p < CHUNK ? (int)(pad - p) : CHUNK;
+        n = n < 0 ? 0 : n;
+        for (int r = 0; r < rows; r++) {
+            int64_t row = row_of_a(job, r0 + r), at = s->at + row * s->rs + (k0 + p) * s->ks;
+            if (row < 0) {
+                __builtin_memset((char *)converted + r * CHUNK * size, 0, (size_t)(CHUNK * size));
+            } else if (moved(job, s)) {
+                move_run(size, s->data, at, s->ks, n, converted, (int64_t)r * CHUNK);
+            } else {
+                load_run(s->type, s->data, at, s->ks, n, run);
+                adjust(job, s, r0 + r, k0 + p, 0, 1, n, run);
+                narrow_run(kind, run, n, converted, (int64_t)r * CHUNK);
+            }
+        }
+        pack_moved(kind, (const char *)converted, CHUNK, 1, rows, R, KU, n, padded, to);
+    }
 }
 
 static void pack_converted(const job_t *job, const side *s, int64_t r0, int step, int rows, int R, int KU, int64_t k0,
@@ -251,12 +291,6 @@ SKR_FN int64_t segment_k(const job_t *job, int64_t block, int64_t segment, int64
     return k;
 }
 
-/* Whether the elements are only moved. */
-SKR_FN bool moved(const job_t *job, const side *s)
-{
-    return s->type == native_type(job->kind) && !scaled_here(job, s->is_b) && !(s->is_b && job->b_zero.at.data);
-}
-
 /* Rows r0, r0 + step, ... of k block `block`. */
 static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, int rows, int64_t block, char *to)
 {
@@ -266,7 +300,9 @@ static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, in
         int64_t k0 = (block * job->segs + g) * job->seg, pad, k = segment_k(job, block, g, &pad);
         if (!k)
             break;
-        if (moved(job, s))
+        if (!s->is_b && job->gather.data)
+            pack_gathered(job, s, r0, rows, R, KU, k0, k, pad, to);
+        else if (moved(job, s))
             pack_moved(job->kind, (const char *)s->data + (s->at + r0 * s->rs + k0 * s->ks) * size, s->rs * step, s->ks,
                        rows, R, KU, k, pad, to);
         else

@@ -4,14 +4,10 @@
  * An element of d is the same chain of operations whatever M, N and the number of threads are: the k blocks are
  * constants of the level and of the types, and nothing here changes the order inside of them. So tiles may be cut as
  * the machine likes. */
-#include "gemm.h"
+#include "gemm_op.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include "../../core/op.h"
-#include "../../core/plan.h"
-
-saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
 
 static const struct {
     const char *level;
@@ -46,13 +42,6 @@ static int wanted_kind(const skr_gemm_job *job)
     return SKR_GEMM_F32;
 }
 
-/* Scales that change along k: products of groups of k are scaled apart. In f32 the operands are scaled while packing.
- */
-static bool scaled_in_k(const skr_gemm_job *job)
-{
-    return job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP;
-}
-
 static const char *choose_kind(skr_gemm_job *job, const char *level)
 {
     static const char *const names[] = {"f32", "bf16", "i8", "int"};
@@ -60,7 +49,7 @@ static const char *choose_kind(skr_gemm_job *job, const char *level)
     int kind = wanted_kind(job);
     const skr_gemm_tile *tile = find_tile(level, kind);
     if (!tile) { /* sums of bytes must stay exact, unless they are scaled along the way */
-        kind = kind == SKR_GEMM_I8 && !scaled_in_k(job) ? SKR_GEMM_INT : SKR_GEMM_F32;
+        kind = kind == SKR_GEMM_I8 && !skr_gemm_scaled_in_k(job) ? SKR_GEMM_INT : SKR_GEMM_F32;
         tile = find_tile(level, kind);
     }
     job->kind = kind;
@@ -101,22 +90,17 @@ static void swap_sides(skr_gemm_job *job)
 
 static bool may_swap(const skr_gemm_job *job)
 {
-    return !job->gated && !job->dbias.data && !scaled_in_k(job);
+    return !job->gated && !job->dbias.data && !job->b_packed && !skr_gemm_scaled_in_k(job);
 }
 
 /* ---------------------------------------------------------------- cutting */
 
-static int element_bytes(int kind)
-{
-    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
-}
-
-static void cut_k(skr_gemm_job *job)
+void skr_gemm_cut_k(skr_gemm_job *job)
 {
     const skr_gemm_tile *t = &job->tile;
     job->seg = t->kc;
     job->segs = 1;
-    if (scaled_in_k(job) && job->kind != SKR_GEMM_F32) {
+    if (skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32) {
         job->seg = job->scaling == SKR_GEMM_GROUP ? job->group : SKR_GEMM_SCALE_BLOCK;
         job->segs = skr_max(1, t->kc / job->seg);
     }
@@ -125,9 +109,19 @@ static void cut_k(skr_gemm_job *job)
     job->n_blocks = job->k ? skr_ceil_div(job->k, skr_mul(job->seg, job->segs)) : 0;
 }
 
+const char *skr_gemm_shape(skr_gemm_job *job, const char *level)
+{
+    const char *name = choose_kind(job, level);
+    int64_t columns = job->gated ? job->n / 2 : job->n;
+    skr_gemm_cut_k(job);
+    job->m_panels = skr_ceil_div(job->m, job->tile.mr);
+    job->n_panels = skr_ceil_div(columns, job->tile.nr) * (job->gated ? 2 : 1);
+    return name;
+}
+
 /* Tasks: a k block of the task's panels of a should stay in half of L2 (512 KiB) beside one panel of b; and there
  * should be several tasks for each thread. */
-static void cut_tiles(skr_gemm_job *job, int width)
+void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width)
 {
     int pair = job->gated ? 2 : 1;
     int64_t want = (int64_t)(job->skinny ? 3 : 8) * width;
@@ -136,7 +130,7 @@ static void cut_tiles(skr_gemm_job *job, int width)
     for (;;) {
         job->m_tiles = skr_ceil_div(job->m_panels, job->tile_m);
         job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
-        if (skr_mul(skr_mul(job->m_tiles, job->n_tiles), job->batch.m) >= want)
+        if (skr_mul(skr_mul(job->m_tiles, job->n_tiles), products) >= want)
             break;
         if (job->tile_n > 4 * pair)
             job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
@@ -155,10 +149,93 @@ static int64_t distinct(const skr_gemm_job *job, const skr_gemm_matrix *m)
     return 1;
 }
 
-static int64_t panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
+int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
 {
     int64_t k = skr_mul(skr_mul(job->seg_pad, job->segs), job->n_blocks);
-    return skr_mul(skr_mul(k, panels), (int64_t)width * element_bytes(job->kind));
+    return skr_mul(skr_mul(k, panels), (int64_t)width * skr_gemm_element_bytes(job->kind));
+}
+
+int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels)
+{
+    return skr_max(1, skr_min(panels, 128 * 1024 / skr_max(skr_mul(job->k, job->tile.mr * 4), 1)));
+}
+
+/* Sums of the k blocks so far; skinny: the panel of b at hand, too. */
+int64_t skr_gemm_scratch(const skr_gemm_job *job)
+{
+    const skr_gemm_tile *t = &job->tile;
+    int64_t block = skr_mul(job->seg_pad, job->segs);
+    int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
+    if (job->skinny) /* a block's sums, those so far, as many beside, up to 8 more columns (gemm_skinny_neon_cpu.h) */
+        sums = (job->tile_m * t->mr * (job->tile_n * t->nr * 2 + skr_max(job->tile_n * t->nr, t->kc) + 8)) * 4;
+    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * (job->gated ? 2 : 1)) : 0;
+    return (int64_t)skr_align_up((size_t)skr_min(sums + panel, SKR_HUGE), 256);
+}
+
+/* ---------------------------------------------------------------- packed b */
+
+skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level)
+{
+    skr_gemm_tag tag = {.magic = "skrpack",
+                        .kind = job->kind,
+                        .type = job->b.at.type,
+                        .gated = job->gated,
+                        .scaling = skr_gemm_scaled_in_k(job) ? job->scaling : SKR_GEMM_NONE,
+                        .tile = job->tile,
+                        .n = job->n,
+                        .k = job->k,
+                        .group = job->group,
+                        .seg = job->seg,
+                        .segs = job->segs,
+                        .seg_pad = job->seg_pad,
+                        .n_blocks = job->n_blocks,
+                        .n_panels = job->n_panels};
+    snprintf(tag.level, sizeof tag.level, "%s", level);
+    return tag;
+}
+
+/* b is what gemm_pack wrote for such a product on this level. */
+static saker_status open_packed(skr_call *call, skr_gemm_job *job, const char *level)
+{
+    skr_gemm_tag want = skr_gemm_tag_of(job, level), tag;
+    char *data = job->b.at.data;
+    memcpy(&tag, data, sizeof tag);
+    tag.magic[sizeof tag.magic - 1] = tag.level[sizeof tag.level - 1] = 0;
+    if (memcmp(tag.magic, want.magic, sizeof tag.magic))
+        return skr_fail(call, SAKER_INVALID_ARG, "b is not what gemm_pack wrote, and b_packed is set");
+    if (strcmp(tag.level, level))
+        return skr_fail(call, SAKER_INVALID_ARG, "b was packed for level %s, and this context runs on %s", tag.level,
+                        level);
+    if (tag.n != want.n || tag.k != want.k)
+        return skr_fail(call, SAKER_INVALID_ARG, "b has shape [%lld, %lld], but a matrix [%lld, %lld] was packed",
+                        (long long)want.k, (long long)want.n, (long long)tag.k, (long long)tag.n);
+    if (memcmp(&tag, &want, offsetof(skr_gemm_tag, misplaced)))
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "b was packed for another type of a or b, or another scaling, group or gated");
+    if ((uintptr_t)data % SKR_GEMM_PACK_ALIGN != (uintptr_t)tag.misplaced)
+        return skr_fail(call, SAKER_MISALIGNED, "b lies %d bytes past a multiple of %d, and %d when it was packed",
+                        (int)((uintptr_t)data % SKR_GEMM_PACK_ALIGN), SKR_GEMM_PACK_ALIGN, (int)tag.misplaced);
+    job->packed = skr_gemm_packed_panels(data);
+    return SAKER_OK;
+}
+
+/* ---------------------------------------------------------------- the plan */
+
+/* Whether the k blocks become tasks of their own. Bits are the same: the blocks' sums are added in order either way. */
+static void choose_schedule(skr_gemm_job *job, int width, skr_plan *plan)
+{
+    int64_t tasks = skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles));
+    bool able = job->n_blocks > 1 && !job->skinny;
+    bool asked = job->schedule == SKR_GEMM_SPLIT_K || job->schedule == SKR_GEMM_STREAM_K;
+    job->split = able && (asked || (job->schedule == SKR_GEMM_AUTO && tasks < width));
+    if (job->split)
+        skr_why(plan, "schedule: split_k, %lld k blocks of %lld blocks of d (%s)", (long long)job->n_blocks,
+                (long long)tasks, asked ? "asked for" : "fewer blocks of d than threads");
+    else
+        skr_why(plan, "schedule: data_parallel, %lld blocks of d%s", (long long)tasks,
+                !asked        ? ""
+                : job->skinny ? " (few rows or columns: b is read once, by blocks of d)"
+                              : " (all of k is one block)");
 }
 
 static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
@@ -168,46 +245,45 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
         swap_sides(job);
         job->skinny = 1;
     }
-    plan->variant = choose_kind(job, target->level);
-    cut_k(job);
+    plan->variant = skr_gemm_shape(job, target->level);
+    if (job->b_packed && job->b.at.data)
+        SKR_TRY(open_packed(call, job, target->level));
     const skr_gemm_tile *t = &job->tile;
-    int64_t columns = job->gated ? job->n / 2 : job->n, at = 0;
-    job->m_panels = skr_ceil_div(job->m, t->mr);
-    job->n_panels = skr_ceil_div(columns, t->nr) * (job->gated ? 2 : 1);
-    cut_tiles(job, target->width);
+    int64_t at = 0;
+    skr_gemm_cut_tiles(job, job->batch.m, target->width);
+    choose_schedule(job, target->width, plan);
     job->a_batches = distinct(job, &job->a);
     job->b_batches = distinct(job, &job->b);
-    if (job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP) { /* packed with the scales of their batch */
+    if (skr_gemm_scaled_in_k(job)) /* packed with the scales of their batch */
         job->a_batches = job->b_batches = job->batch.m;
-    }
-    job->a_batch_bytes = panels_bytes(job, job->m_panels, t->mr);
-    job->b_batch_bytes = job->skinny ? 0 : panels_bytes(job, job->n_panels, t->nr);
+    if (job->packed)
+        job->b_batches = 1;
+    bool pack_b = !job->skinny && !job->packed;
+    job->a_batch_bytes = skr_gemm_panels_bytes(job, job->m_panels, t->mr);
+    job->b_batch_bytes = pack_b ? skr_gemm_panels_bytes(job, job->n_panels, t->nr) : 0;
     job->a_at = skr_take(&at, skr_mul(job->a_batch_bytes, job->a_batches));
     job->b_at = skr_take(&at, skr_mul(job->b_batch_bytes, job->b_batches));
-    /* Sums of the k blocks so far; skinny: the panel of b at hand, too. */
-    int64_t block = skr_mul(job->seg_pad, job->segs);
-    int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
-    if (job->skinny) /* a block's sums, those so far, and as many beside, up to 8 more columns (gemm_skinny_neon_cpu.h)
-                      */
-        sums = (job->tile_m * t->mr * (job->tile_n * t->nr * 2 + skr_max(job->tile_n * t->nr, t->kc) + 8)) * 4;
-    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), element_bytes(job->kind) * (job->gated ? 2 : 1)) : 0;
-    job->scratch_bytes = (int64_t)skr_align_up((size_t)skr_min(sums + panel, SKR_HUGE), 256);
+    job->scratch_bytes = skr_gemm_scratch(job);
     job->scratch_at = skr_take(&at, skr_mul(job->scratch_bytes, target->width));
+    int64_t tasks = skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles));
+    job->split_bytes = skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4);
+    job->split_at = job->split ? skr_take(&at, skr_mul(skr_mul(tasks, job->n_blocks), job->split_bytes)) : 0;
     int64_t parts = skr_mul(job->batch.m, job->m_tiles);
     job->parts_at = job->dbias.data ? skr_take(&at, skr_mul(parts, skr_mul(job->n, 4))) : 0;
     SKR_TRY(skr_take_done(call, at, plan));
 
-    int64_t panel_work = skr_mul(job->k, t->mr * 4);
-    job->a_panels_per_task = skr_max(1, skr_min(job->m_panels, 128 * 1024 / skr_max(panel_work, 1)));
-    job->b_panels_per_task = skr_max(1, skr_min(job->n_panels, 128 * 1024 / skr_max(panel_work, 1)));
+    job->a_panels_per_task = skr_gemm_panels_per_task(job, job->m_panels);
+    job->b_panels_per_task = skr_gemm_panels_per_task(job, job->n_panels);
     job->a_tasks = skr_mul(job->a_batches, skr_ceil_div(job->m_panels, job->a_panels_per_task));
-    job->b_tasks = job->skinny ? 0 : skr_mul(job->b_batches, skr_ceil_div(job->n_panels, job->b_panels_per_task));
+    job->b_tasks = pack_b ? skr_mul(job->b_batches, skr_ceil_div(job->n_panels, job->b_panels_per_task)) : 0;
     /* Waking threads pays from about 400 thousand operations on, as it does from 256 KiB of traffic on. */
     int64_t flops = skr_mul(skr_mul(2 * job->batch.m, job->m), skr_mul(job->n, skr_max(job->k, 1)));
     plan->traffic_bytes = skr_max(flops / 8 * 5, skr_mul(job->b_batches, skr_mul(job->k, job->n)));
     if (job->k && job->m)
         skr_cpu_step(plan, SKR_GEMM_PACK, job->a_tasks + job->b_tasks);
-    skr_cpu_step(plan, SKR_GEMM_TILES, skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles)));
+    if (job->split)
+        skr_cpu_step(plan, SKR_GEMM_PARTS, skr_mul(tasks, job->n_blocks));
+    skr_cpu_step(plan, SKR_GEMM_TILES, tasks);
     if (job->dbias.data)
         skr_cpu_step(plan, SKR_GEMM_DBIAS, skr_ceil_div(job->n, SKR_GEMM_DBIAS_PIECE));
     return SAKER_OK;

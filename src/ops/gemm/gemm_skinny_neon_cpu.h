@@ -400,7 +400,7 @@ static bool skinny_direct(const job_t *job, const side *b)
     bool own = job->kind == SKR_GEMM_F32    ? b->type == SKR_F32
                : job->kind == SKR_GEMM_BF16 ? b->type == SKR_BF16
                                             : job->kind == SKR_GEMM_I8 && b->type == SKR_I8;
-    return job->skinny && own && !job->gated && job->m <= job->tile.mr && job->scaling < SKR_GEMM_BLOCK &&
+    return job->skinny && own && !job->packed && !job->gated && job->m <= job->tile.mr && job->scaling < SKR_GEMM_BLOCK &&
            (b->rs == 1 || b->ks == 1);
 }
 
@@ -415,7 +415,7 @@ static int skinny_width(const side *b, int cols)
 static void skinny_block(const job_t *job, const side *sa, const side *b, const void *a, int64_t block, int64_t n0,
                          int cols, float *spare, float *out, int64_t ld)
 {
-    int size = job->kind == SKR_GEMM_BF16 ? 2 : job->kind == SKR_GEMM_I8 ? 1 : 4;
+    int size = kind_bytes(job->kind);
     int64_t k0 = block * job->seg, k = job->k - k0 < job->seg ? job->k - k0 : job->seg;
     const char *from = (const char *)b->data + (b->at + n0 * b->rs + k0 * b->ks) * size;
     int rows = (int)job->m, by_rows = b->rs == 1 && b->ks != 1;
@@ -425,7 +425,7 @@ static void skinny_block(const job_t *job, const side *sa, const side *b, const 
     }
     if (job->kind == SKR_GEMM_F32) {
         const float *by_k = (const float *)sa->data + sa->at + k0;
-        bool as_is = sa->type == SKR_F32 && sa->ks == 1;
+        bool as_is = sa->type == SKR_F32 && sa->ks == 1 && !job->gather.data;
         for (int r = 0; !as_is && r < rows; r++)
             for (int64_t p = 0; p < k; p++)
                 spare[r * k + p] = ((const float *)a)[p * 8 + r];

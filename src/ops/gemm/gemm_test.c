@@ -23,21 +23,16 @@
 
 /* ---------------------------------------------------------------- tensors of a case */
 
-typedef struct column {
-    const suite_tensor *t;
-    double *v, *bound; /* NULL when it is absent */
-} column;
-
-static column find(const suite_case *c, double *const *value, double *const *bound, const char *field)
+gemm_column gemm_find(const suite_case *c, double *const *value, double *const *bound, const char *field)
 {
     for (int i = 0; i < c->n_tensors; i++)
         if (!strcmp(c->tensor[i].field, field))
-            return (column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
-    return (column){NULL, NULL, NULL};
+            return (gemm_column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
+    return (gemm_column){NULL, NULL, NULL};
 }
 
 /* Where the matrix of batch index z begins: leading dimensions are broadcast to those of d. tail: the matrix's own. */
-static int64_t batch_start(column x, const suite_tensor *d, int64_t z, int tail)
+static int64_t batch_start(gemm_column x, const suite_tensor *d, int64_t z, int tail)
 {
     int lead = x.t->ndim - tail, n = d->ndim - 2;
     int64_t each = 1, at = 0, size = 1;
@@ -148,33 +143,27 @@ static near slope_near(int act, near x, double saved)
 
 /* ---------------------------------------------------------------- the product */
 
-typedef struct product {
-    const saker_gemm_args *args;
-    column a, b, c, bias, a_scale, b_scale, b_zero, saved, d, pre, dbias;
-    int64_t m, n, k;
-} product;
-
-static product product_of(const suite_case *c, double *const *value, double *const *bound)
+static gemm_product product_of(const suite_case *c, double *const *value, double *const *bound)
 {
-    product p = {.args = (const saker_gemm_args *)c->args};
-    p.a = find(c, value, bound, "a");
-    p.b = find(c, value, bound, "b");
-    p.c = find(c, value, bound, "c");
-    p.bias = find(c, value, bound, "bias");
-    p.a_scale = find(c, value, bound, "a_scale");
-    p.b_scale = find(c, value, bound, "b_scale");
-    p.b_zero = find(c, value, bound, "b_zero");
-    p.saved = find(c, value, bound, "saved");
-    p.d = find(c, value, bound, "d");
-    p.pre = find(c, value, bound, "pre");
-    p.dbias = find(c, value, bound, "dbias");
+    gemm_product p = {.args = (const saker_gemm_args *)c->args};
+    p.a = gemm_find(c, value, bound, "a");
+    p.b = gemm_find(c, value, bound, "b");
+    p.c = gemm_find(c, value, bound, "c");
+    p.bias = gemm_find(c, value, bound, "bias");
+    p.a_scale = gemm_find(c, value, bound, "a_scale");
+    p.b_scale = gemm_find(c, value, bound, "b_scale");
+    p.b_zero = gemm_find(c, value, bound, "b_zero");
+    p.saved = gemm_find(c, value, bound, "saved");
+    p.d = gemm_find(c, value, bound, "d");
+    p.pre = gemm_find(c, value, bound, "pre");
+    p.dbias = gemm_find(c, value, bound, "dbias");
     p.m = p.a.t->shape[p.a.t->ndim - 2];
     p.k = p.a.t->shape[p.a.t->ndim - 1];
     p.n = p.b.t->shape[p.b.t->ndim - 1];
     return p;
 }
 
-static double a_factor(const product *p, int64_t z, int64_t m, int64_t k)
+static double a_factor(const gemm_product *p, int64_t z, int64_t m, int64_t k)
 {
     if (!p->a_scale.t)
         return 1;
@@ -188,7 +177,7 @@ static double a_factor(const product *p, int64_t z, int64_t m, int64_t k)
     }
 }
 
-static double b_factor(const product *p, int64_t z, int64_t k, int64_t n)
+static double b_factor(const gemm_product *p, int64_t z, int64_t k, int64_t n)
 {
     if (!p->b_scale.t)
         return 1;
@@ -204,7 +193,7 @@ static double b_factor(const product *p, int64_t z, int64_t k, int64_t n)
     }
 }
 
-static double zero_point(const product *p, int64_t z, int64_t k, int64_t n)
+static double zero_point(const gemm_product *p, int64_t z, int64_t k, int64_t n)
 {
     return p->b_zero.t ? p->b_zero.v[batch_start(p->b_zero, p->d.t, z, 2) + k / p->args->group * p->n + n] : 0;
 }
@@ -215,7 +204,7 @@ static bool in_bf16(saker_type type)
 }
 
 /* v of one element. */
-static near value_at(const product *p, int64_t z, int64_t m, int64_t n)
+static near value_at(const gemm_product *p, int64_t z, int64_t m, int64_t n)
 {
     const double *a = p->a.v + batch_start(p->a, p->d.t, z, 2) + m * p->k;
     const double *b = p->b.v + batch_start(p->b, p->d.t, z, 2) + n;
@@ -253,7 +242,7 @@ static near value_at(const product *p, int64_t z, int64_t m, int64_t n)
 }
 
 /* Exactly, modulo 2^32. */
-static double exact_at(const product *p, int64_t z, int64_t m, int64_t n)
+static double exact_at(const gemm_product *p, int64_t z, int64_t m, int64_t n)
 {
     const double *a = p->a.v + batch_start(p->a, p->d.t, z, 2) + m * p->k;
     const double *b = p->b.v + batch_start(p->b, p->d.t, z, 2) + n;
@@ -267,13 +256,13 @@ static double exact_at(const product *p, int64_t z, int64_t m, int64_t n)
     return (int32_t)sum;
 }
 
-static void put(column c, int64_t i, near x)
+static void put(gemm_column c, int64_t i, near x)
 {
     c.v[i] = x.v;
     c.bound[i] = x.error + half_ulp(c.t->type, x.v);
 }
 
-static void exact_row(const product *p, int64_t z, int64_t m)
+static void exact_row(const gemm_product *p, int64_t z, int64_t m)
 {
     for (int64_t n = 0; n < p->n; n++) {
         int64_t at = (z * p->m + m) * p->n + n;
@@ -284,7 +273,7 @@ static void exact_row(const product *p, int64_t z, int64_t m)
     }
 }
 
-static void float_row(const product *p, int64_t z, int64_t m, near *row, near *sums)
+static void float_row(const gemm_product *p, int64_t z, int64_t m, near *row, near *sums)
 {
     const saker_gemm_args *args = p->args;
     int64_t at = (z * p->m + m) * p->n, half = p->n / 2;
@@ -308,31 +297,36 @@ static void float_row(const product *p, int64_t z, int64_t m, near *row, near *s
     }
 }
 
-static void oracle(const suite_case *c, double *const *value, double *const *bound)
+void gemm_product_oracle(const gemm_product *p)
 {
-    product p = product_of(c, value, bound);
     int64_t batches = 1;
-    for (int i = 0; i < p.d.t->ndim - 2; i++)
-        batches *= p.d.t->shape[i];
-    near *row = calloc((size_t)p.n + 1, sizeof *row), *sums = calloc((size_t)p.n + 1, sizeof *sums);
+    for (int i = 0; i < p->d.t->ndim - 2; i++)
+        batches *= p->d.t->shape[i];
+    near *row = calloc((size_t)p->n + 1, sizeof *row), *sums = calloc((size_t)p->n + 1, sizeof *sums);
     if (!row || !sums)
         abort();
     for (int64_t z = 0; z < batches; z++)
-        for (int64_t m = 0; m < p.m; m++) {
-            if (p.d.t->type == SAKER_I32)
-                exact_row(&p, z, m);
+        for (int64_t m = 0; m < p->m; m++) {
+            if (p->d.t->type == SAKER_I32)
+                exact_row(p, z, m);
             else
-                float_row(&p, z, m, row, sums);
+                float_row(p, z, m, row, sums);
         }
-    for (int64_t n = 0; p.dbias.t && n < p.n; n++) {
-        if (p.args->accumulate) {
-            sums[n].error += U * (fabs(sums[n].v) + fabs(p.dbias.v[n]));
-            sums[n].v += p.dbias.v[n];
+    for (int64_t n = 0; p->dbias.t && n < p->n; n++) {
+        if (p->args->accumulate) {
+            sums[n].error += U * (fabs(sums[n].v) + fabs(p->dbias.v[n]));
+            sums[n].v += p->dbias.v[n];
         }
-        put(p.dbias, n, sums[n]);
+        put(p->dbias, n, sums[n]);
     }
     free(row);
     free(sums);
+}
+
+static void oracle(const suite_case *c, double *const *value, double *const *bound)
+{
+    gemm_product p = product_of(c, value, bound);
+    gemm_product_oracle(&p);
 }
 
 /* ---------------------------------------------------------------- one row alone */
