@@ -59,6 +59,7 @@ typedef struct skr_gemm_job {
     int64_t a_batches, b_batches, a_batch_bytes, b_batch_bytes, a_at, b_at;
     int64_t tile_m, tile_n, m_tiles, n_tiles; /* panels of a task, tasks of a batch */
     int64_t scratch_at, scratch_bytes;        /* for each worker */
+    int64_t scale_bytes;                      /* of them, scales of a panel's columns */
     int64_t parts_at;                         /* dbias: a row for each batch and m tile */
     int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
     int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;

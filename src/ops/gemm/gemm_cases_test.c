@@ -490,6 +490,20 @@ static void epilogue_cases(void)
     add(s);
 }
 
+/* Few rows with weights in groups, k's neighbours: read as they lie where the groups are long. */
+static void skinny_group_cases(void)
+{
+    static const int64_t rows[] = {1, 2, 3, 5, 8}, ks[] = {32, 96, 1056, 2112, 8256}, groups[] = {32, 64, 96, 4096};
+    for (int i = 12; i < N_PAIRS; i++)
+        for (int r = 0; r < 5; r++)
+            for (int k = 0; k < 5; k++) {
+                spec s = of_pair(i, rows[r], 9 + 7 * r, ks[k]);
+                s.group = groups[(r + k) % 4];
+                s.lb = COLS;
+                add(s);
+            }
+}
+
 static void bench_cases(void)
 {
     static const int64_t squares[] = {512, 1024, 2048};
@@ -522,6 +536,7 @@ bool gemm_case_at(int i, suite_case *out)
         layout_cases();
         edge_cases();
         epilogue_cases();
+        skinny_group_cases();
         bench_cases();
     }
     if (i < 0 || i >= n_cases)

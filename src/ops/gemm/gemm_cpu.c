@@ -8,6 +8,7 @@
 #include "gemm_micro_cpu.h"
 #include "gemm_pack_cpu.h"
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+#include "gemm_skinny_groups_neon_cpu.h"
 #include "gemm_skinny_neon_cpu.h"
 #endif
 #if defined(SKR_LEVEL_neonmm)
@@ -41,7 +42,7 @@ SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
 /* Panel p of b: which columns it has. Gated, panels come in pairs of gate and up for the same columns of d. */
 typedef struct columns {
     int64_t n0;
-    int step, n;
+    int step, n, half; /* half: 1 for up */
 } columns;
 
 static columns panel_columns(const job_t *job, int64_t p)
@@ -49,11 +50,12 @@ static columns panel_columns(const job_t *job, int64_t p)
     int nr = job->tile.nr;
     int64_t j = (job->gated ? p / 2 : p) * nr, all = job->gated ? job->n / 2 : job->n;
     int n = all - j < nr ? (int)(all - j) : nr;
+    int half = job->gated ? (int)(p & 1) : 0;
     if (!job->gated)
-        return (columns){j, 1, n};
+        return (columns){j, 1, n, 0};
     if (job->gated == 1)
-        return (columns){j + (p & 1) * all, 1, n};
-    return (columns){2 * j + (p & 1), 2, n};
+        return (columns){j + half * all, 1, n, half};
+    return (columns){2 * j + half, 2, n, half};
 }
 
 /* Bytes of a panel of `rows` rows over one k block; the last block has fewer k's. */
@@ -93,7 +95,7 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
         }
         for (; p < end; p++) {
             int64_t left = rows - p * R;
-            columns c = {p * R, 1, left < R ? (int)left : R};
+            columns c = {p * R, 1, left < R ? (int)left : R, 0};
             if (is_b)
                 c = panel_columns(job, p);
             pack_panel(job, &s, c.n0, c.step, c.n, block, panel(job, is_b, batch, block, p));
@@ -112,54 +114,87 @@ static void pack_task(const job_t *job, int is_b, int64_t task)
 
 /* ---------------------------------------------------------------- one register tile */
 
-/* t = a * scales (+ what t holds): the product of a segment, with the scales of its k's group. */
-static void add_scaled(const job_t *job, const side *a, const side *b, int64_t m0, int rows, columns c, int64_t k0,
-                       int fresh, const float *sums, float *t)
-{
-    int nr = job->tile.nr, ints = job->kind == SKR_GEMM_I8;
-    _Alignas(64) float by_column[MAX_NR];
-    for (int j = 0; j < nr; j++)
-        by_column[j] = j < c.n ? scale_of(job, b, c.n0 + (int64_t)j * c.step, k0) : 0;
-    for (int r = 0; r < rows; r++, sums += nr, t += nr) {
-        vf by_row = v_set1(job->scaling == SKR_GEMM_BLOCK ? scale_of(job, a, m0 + r, k0) : 1);
-        for (int j = 0; j < nr; j += SKR_LANES) {
-            vf s = v_mul(by_row, v_load(SKR_F32, by_column, j));
-            vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, j);
-            v_store_float(SKR_F32, t, j, v_fma(sum_at(ints, sums, j), s, old));
-        }
-    }
-}
-
 /* What a task knows of its batch. */
 typedef struct task_state {
     const job_t *job;
     side a, b;
     int64_t batch;
     finish_batch f;
-    float *sums; /* of the k blocks so far */
+    float *scales; /* of the columns of the panel at hand, for each segment; gated: of two */
+    float *sums;   /* of the k blocks so far */
     int64_t ld;
     char *b_panel; /* skinny: the panel at hand; gated: two */
 } task_state;
+
+/* Whether sums of segments are scaled apart. */
+SKR_FN bool scaled_apart(const job_t *job)
+{
+    return (job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP) && job->kind != SKR_GEMM_F32;
+}
+
+/* Scales of the columns of a panel of b in one k block. */
+static void take_scales(const task_state *s, int64_t block, columns c)
+{
+    const job_t *job = s->job;
+    int nr = job->tile.nr;
+    float *to = s->scales + c.half * job->segs * nr;
+    for (int64_t g = 0; g < job->segs; g++, to += nr) {
+        int64_t k0 = (block * job->segs + g) * job->seg;
+        for (int j = 0; j < nr; j++)
+            to[j] = j < c.n && k0 < job->k ? scale_of(job, &s->b, c.n0 + (int64_t)j * c.step, k0) : 0;
+    }
+}
+
+/* t = sums * scales (+ what t holds): the product of segment g of a k block. */
+SKR_FN void add_scaled_body(int ints, int by_row, const task_state *s, int64_t m0, int rows, int64_t k0,
+                            const float *scales, int fresh, const float *sums, float *t)
+{
+    const job_t *job = s->job;
+    int nr = job->tile.nr;
+    for (int r = 0; r < rows; r++, sums += nr, t += nr) {
+        vf row = v_set1(by_row ? scale_of(job, &s->a, m0 + r, k0) : 1);
+        for (int j = 0; j < nr; j += SKR_LANES) {
+            vf scale = v_load(SKR_F32, scales, j);
+            scale = by_row ? v_mul(row, scale) : scale;
+            vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, j);
+            v_store_float(SKR_F32, t, j, v_fma(sum_at(ints, sums, j), scale, old));
+        }
+    }
+}
+
+static void add_scaled(const task_state *s, int64_t m0, int rows, int64_t k0, const float *scales, int fresh,
+                       const float *sums, float *t)
+{
+    int ints = s->job->kind == SKR_GEMM_I8, by_row = s->job->scaling == SKR_GEMM_BLOCK && s->job->a_scale.at.data;
+    if (ints && by_row)
+        add_scaled_body(1, 1, s, m0, rows, k0, scales, fresh, sums, t);
+    else if (ints)
+        add_scaled_body(1, 0, s, m0, rows, k0, scales, fresh, sums, t);
+    else if (by_row)
+        add_scaled_body(0, 1, s, m0, rows, k0, scales, fresh, sums, t);
+    else
+        add_scaled_body(0, 0, s, m0, rows, k0, scales, fresh, sums, t);
+}
 
 /* t = this k block's part of the tile. */
 static void block_tile(const task_state *s, int64_t block, const char *pa, const char *pb, int64_t m0, int rows,
                        columns c, float *t)
 {
     const job_t *job = s->job;
-    int size = kind_bytes(job->kind);
+    int size = kind_bytes(job->kind), mr = job->tile.mr, nr = job->tile.nr;
     int64_t pad;
-    if ((job->scaling != SKR_GEMM_BLOCK && job->scaling != SKR_GEMM_GROUP) || job->kind == SKR_GEMM_F32) {
+    if (!scaled_apart(job)) {
         segment_k(job, block, 0, &pad);
         micro(job->kind, pad, pa, pb, t);
         return;
     }
+    const float *scales = s->scales + c.half * job->segs * nr;
     _Alignas(64) float part[MAX_MR * MAX_NR];
-    for (int64_t g = 0; g < job->segs; g++) {
+    for (int64_t g = 0; g < job->segs; g++, scales += nr) {
         if (!segment_k(job, block, g, &pad))
             break;
-        micro(job->kind, pad, pa + g * job->seg_pad * job->tile.mr * size, pb + g * job->seg_pad * job->tile.nr * size,
-              part);
-        add_scaled(job, &s->a, &s->b, m0, rows, c, (block * job->segs + g) * job->seg, g == 0, part, t);
+        micro(job->kind, pad, pa + g * job->seg_pad * mr * size, pb + g * job->seg_pad * nr * size, part);
+        add_scaled(s, m0, rows, (block * job->segs + g) * job->seg, scales, g == 0, part, t);
     }
 }
 
@@ -200,16 +235,29 @@ static void make_tile(const task_state *s, int64_t block, int64_t ip, int64_t m_
 
 /* ---------------------------------------------------------------- a block of d */
 
-static const char *b_panel(const task_state *s, int64_t block, int64_t p, columns c, int half)
+/* Panel p of b, and its columns' scales. */
+static const char *b_panel(const task_state *s, int64_t block, int64_t p, columns c)
 {
+    if (scaled_apart(s->job))
+        take_scales(s, block, c);
     if (!s->job->skinny || s->job->packed)
         return panel(s->job, 1, s->batch, block, p);
-    char *at = s->b_panel + half * panel_bytes(s->job, s->job->tile.nr, 0);
+    char *at = s->b_panel + c.half * panel_bytes(s->job, s->job->tile.nr, 0);
     pack_panel(s->job, &s->b, c.n0, c.step, c.n, block, at);
     return at;
 }
 
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+/* Whether few rows can use b as it lies. */
+static bool skinny_as_it_lies(const job_t *job, const side *b)
+{
+#if defined(SKR_LEVEL_neonmm)
+    if (skinny_groups(job, b))
+        return true;
+#endif
+    return skinny_direct(job, b);
+}
+
 /* Few rows: all columns of the task at once, k block by k block, then the epilogue panel by panel. The scratch memory
  * holds the block's sums, those so far, and room for the kernel. */
 static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
@@ -220,11 +268,24 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
     float *sums = s->sums, *part = sums + job->tile.mr * ld, *spare = part + job->tile.mr * ld;
     int width = skinny_width(&s->b, cols);
+#if defined(SKR_LEVEL_neonmm)
+    bool groups = skinny_groups(job, &s->b);
+    const uint8_t *whole_a = (const uint8_t *)panel(job, 0, s->batch, 0, 0);
+    if (groups && job->kind == SKR_GEMM_I8) {
+        even_odd(whole_a, job->k, (uint8_t *)spare);
+        whole_a = (const uint8_t *)spare;
+    }
+#endif
     for (int j = 0; j < cols; j += width) {
         int n = cols - j < width ? cols - j : width;
         for (int64_t block = 0; block < job->n_blocks; block++) {
-            const char *a = panel(job, 0, s->batch, block, 0);
-            skinny_block(job, &s->a, &s->b, a, block, n0 + j, n, spare, block ? part : sums + j, ld);
+            float *out = block ? part : sums + j;
+#if defined(SKR_LEVEL_neonmm)
+            if (groups)
+                groups_block(job, &s->b, whole_a, block, n0 + j, n, out, ld);
+            else
+#endif
+                skinny_block(job, &s->a, &s->b, panel(job, 0, s->batch, block, 0), block, n0 + j, n, spare, out, ld);
             if (block)
                 add_tile(s->f.ints, part, ld, sums + j, ld, sums + j, ld, rows, n);
         }
@@ -256,11 +317,14 @@ static task_state start_task(const job_t *job, int64_t batch, int worker)
 {
     char *scratch = (char *)job->head.workspace + job->scratch_at + worker * job->scratch_bytes;
     int64_t ld = job->tile_n * job->tile.nr;
+    float *scales = (float *)scratch;
+    scratch += job->scale_bytes;
     return (task_state){.job = job,
                         .a = side_of(job, 0, batch),
                         .b = side_of(job, 1, batch),
                         .batch = batch,
                         .f = finish_start(job, batch),
+                        .scales = scales,
                         .sums = (float *)scratch,
                         .ld = ld,
                         .b_panel = scratch + (job->n_blocks > 1 ? job->tile_m * job->tile.mr * ld * 4 : 0)};
@@ -283,7 +347,7 @@ static void parts_step(const job_t *job, int64_t task, int worker)
     int64_t m_first = where.mt * job->tile_m, n_first = where.nt * job->tile_n;
     for (int64_t jp = 0; jp < job->tile_n && n_first + jp < job->n_panels; jp++) {
         columns c = panel_columns(job, n_first + jp);
-        const char *pb = b_panel(&s, block, n_first + jp, c, 0);
+        const char *pb = b_panel(&s, block, n_first + jp, c);
         for (int64_t ip = 0; ip < job->tile_m && m_first + ip < job->m_panels; ip++) {
             int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
             block_tile(&s, block, panel(job, 0, s.batch, block, m_first + ip), pb, m0, left < mr ? (int)left : mr, c,
@@ -313,7 +377,7 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     int mr = job->tile.mr, nr = job->tile.nr, pair = job->gated ? 2 : 1;
     task_state s = start_task(job, where.batch, worker);
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
-    if (job->n_blocks && !job->dbias.data && skinny_direct(job, &s.b)) {
+    if (job->n_blocks && !job->dbias.data && skinny_as_it_lies(job, &s.b)) {
         skinny_tiles(&s, n_first, n_n);
         return;
     }
@@ -334,7 +398,7 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
             for (int h = 0; h < pair; h++) {
                 c[h] = panel_columns(job, n_first + jp + h);
                 if (job->n_blocks && !parts)
-                    pb[h] = b_panel(&s, block, n_first + jp + h, c[h], h);
+                    pb[h] = b_panel(&s, block, n_first + jp + h, c[h]);
                 if (last)
                     finish_take_columns(job, &s.f, c[h].n0, c[h].step, c[h].n, &fc[h]);
             }

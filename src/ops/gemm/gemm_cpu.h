@@ -100,24 +100,68 @@ SKR_FN float one_float(int type, const void *data, int64_t i)
     }
 }
 
+/* n nibbles from element `at` on, each a byte. */
+static void unpack_nibbles(const void *data, int64_t at, int n, int8_t *to)
+{
+    const uint8_t *from = (const uint8_t *)data + (at >> 1);
+    int i = 0;
+    if (at & 1 && n > 0)
+        to[i++] = (int8_t)((int8_t)*from++ >> 4);
+    for (; i + 2 <= n; i += 2, from++) {
+        to[i] = (int8_t)((int8_t)(*from << 4) >> 4);
+        to[i + 1] = (int8_t)((int8_t)*from >> 4);
+    }
+    if (i < n)
+        to[i] = (int8_t)((int8_t)(*from << 4) >> 4);
+}
+
+/* n elements that are neighbours, as f32. */
+static void load_neighbours(int type, const void *data, int64_t at, int n, float *to)
+{
+    int i = 0;
+#define LOAD(T)                                                                                                        \
+    case T:                                                                                                            \
+        for (; i + SKR_LANES <= n; i += SKR_LANES)                                                                     \
+            v_store_float(SKR_F32, to, i, v_load(T, data, at + i));                                                    \
+        if (i < n)                                                                                                     \
+            v_store_float_n(SKR_F32, to, i, v_load_n(T, data, at + i, n - i), n - i);                                  \
+        break
+#define WIDEN(T)                                                                                                       \
+    case T:                                                                                                            \
+        for (; i + SKR_LANES <= n; i += SKR_LANES)                                                                     \
+            v_store_float(SKR_F32, to, i, v_of_code(T, vi_load_u8((const uint8_t *)data + at + i)));                   \
+        for (; i < n; i++)                                                                                             \
+            to[i] = one_float(T, data, at + i);                                                                        \
+        break
+    switch (type) {
+        LOAD(SKR_F32);
+        LOAD(SKR_F16);
+        LOAD(SKR_BF16);
+        WIDEN(SKR_E4M3);
+        WIDEN(SKR_E5M2);
+        WIDEN(SKR_I8);
+    case SKR_I4:
+        for (; i < n; i += 64) {
+            int8_t codes[64];
+            int part = n - i < 64 ? n - i : 64;
+            unpack_nibbles(data, at + i, part, codes);
+            for (int k = 0; k < part; k++)
+                to[i + k] = codes[k];
+        }
+        break;
+    default:
+        for (; i < n; i++)
+            to[i] = one_float(SKR_I32, data, at + i);
+    }
+#undef LOAD
+#undef WIDEN
+}
+
 /* n elements, stride apart, as f32. */
 static void load_run(int type, const void *data, int64_t at, int64_t stride, int n, float *to)
 {
-    if (stride == 1 && skr_is_float(type)) {
-        int i = 0;
-#define LOAD(T)                                                                                                        \
-    for (; i + SKR_LANES <= n; i += SKR_LANES)                                                                         \
-        v_store_float(SKR_F32, to, i, v_load(T, data, at + i));                                                        \
-    if (i < n)                                                                                                         \
-        v_store_float_n(SKR_F32, to, i, v_load_n(T, data, at + i, n - i), n - i);
-        if (type == SKR_F32) {
-            LOAD(SKR_F32)
-        } else if (type == SKR_F16) {
-            LOAD(SKR_F16)
-        } else {
-            LOAD(SKR_BF16)
-        }
-#undef LOAD
+    if (stride == 1) {
+        load_neighbours(type, data, at, n, to);
         return;
     }
 #define CASE(T)                                                                                                        \

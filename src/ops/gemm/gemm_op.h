@@ -45,8 +45,8 @@ int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels);
 int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width);
 /* Tasks: tile_m and tile_n, for so many products of this size. */
 void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width);
-/* Scratch memory of a worker. */
-int64_t skr_gemm_scratch(const skr_gemm_job *job);
+/* Scratch memory of a worker; sets scale_bytes. */
+int64_t skr_gemm_scratch(skr_gemm_job *job);
 /* What begins the packed b of such a job. */
 skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level);
 saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);

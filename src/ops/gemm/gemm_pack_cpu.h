@@ -175,6 +175,18 @@ static float zero_of(const job_t *job, const side *s, int64_t r, int64_t k)
     return one_float(m->at.type, m->at.data, s->zero_at + k / job->group * m->row + r * m->at.col_stride);
 }
 
+/* n values from (r, k) on, along r: each has its own scale and zero point, which are neighbours too. */
+static void adjust_across(const job_t *job, const side *s, int64_t r, int64_t k, int n, float *x)
+{
+    const skr_gemm_matrix *m = &job->b_scale, *z = &job->b_zero;
+    int64_t group = k / job->group, at = s->scale_at + group * m->row, zero_at = s->zero_at + group * z->row;
+    bool scaled = scaled_here(job, 1) && m->at.data;
+    for (int i = 0; z->at.data && i < n; i++)
+        x[i] -= one_float(z->at.type, z->at.data, zero_at + (r + i) * z->at.col_stride);
+    for (int i = 0; scaled && i < n; i++)
+        x[i] *= ((const float *)m->at.data)[at + (r + i) * m->at.col_stride];
+}
+
 /* n values from (r, k) on, along k or along r, shifted by their zero points and scaled. */
 static void adjust(const job_t *job, const side *s, int64_t r, int64_t k, int r_step, int k_step, int n, float *x)
 {
@@ -182,6 +194,10 @@ static void adjust(const job_t *job, const side *s, int64_t r, int64_t k, int r_
     bool scaled = scaled_here(job, s->is_b);
     if (!scaled && !(s->is_b && job->b_zero.at.data))
         return;
+    if (job->scaling == SKR_GEMM_GROUP && r_step == 1) {
+        adjust_across(job, s, r, k, n, x);
+        return;
+    }
     for (int i = 0; i < n;) {
         int64_t at_k = k + (int64_t)i * k_step;
         float zero = zero_of(job, s, r + (int64_t)i * r_step, at_k);
@@ -225,58 +241,45 @@ static void move_run(int size, const void *data, int64_t at, int64_t stride, int
             __builtin_memcpy((char *)to + (to_at + i) * size, from + i * stride * size, (size_t)size);
 }
 
-/* The same with rows that are anywhere: row r of the panel is row gather[r0 + r] of a. */
-static void pack_gathered(const job_t *job, const side *s, int64_t r0, int rows, int R, int KU, int64_t k0, int64_t k,
-                          int64_t pad, char *to)
+/* n elements of s from `at` on, stride apart, as they stand in a panel; (r, k) is the first, and they run along k or
+ * along r. */
+static void take_run(const job_t *job, const side *s, int64_t at, int64_t stride, int64_t r, int64_t k, bool along_k,
+                     int n, void *to, int64_t to_at)
 {
-    _Alignas(64) float converted[CHUNK * SKR_GEMM_MAX_MR];
-    float run[CHUNK];
-    int kind = job->kind, size = kind_bytes(kind);
-    for (int64_t p = 0; p < pad; p += CHUNK, to += (int64_t)CHUNK * R * size) {
-        int n = k - p < CHUNK ? (int)(k - p) : CHUNK, padded = pad - p < CHUNK ? (int)(pad - p) : CHUNK;
-        n = n < 0 ? 0 : n;
-        for (int r = 0; r < rows; r++) {
-            int64_t row = row_of_a(job, r0 + r), at = s->at + row * s->rs + (k0 + p) * s->ks;
-            if (row < 0) {
-                __builtin_memset((char *)converted + r * CHUNK * size, 0, (size_t)(CHUNK * size));
-            } else if (moved(job, s)) {
-                move_run(size, s->data, at, s->ks, n, converted, (int64_t)r * CHUNK);
-            } else {
-                load_run(s->type, s->data, at, s->ks, n, run);
-                adjust(job, s, r0 + r, k0 + p, 0, 1, n, run);
-                narrow_run(kind, run, n, converted, (int64_t)r * CHUNK);
-            }
-        }
-        pack_moved(kind, (const char *)converted, CHUNK, 1, rows, R, KU, n, padded, to);
+    _Alignas(64) float run[CHUNK];
+    if (moved(job, s)) {
+        move_run(kind_bytes(job->kind), s->data, at, stride, n, to, to_at);
+    } else if (job->kind == SKR_GEMM_I8 && stride == 1) { /* i4, as it is */
+        unpack_nibbles(s->data, at, n, (int8_t *)to + to_at);
+    } else {
+        load_run(s->type, s->data, at, stride, n, run);
+        adjust(job, s, r, k, !along_k, along_k, n, run);
+        narrow_run(job->kind, run, n, to, to_at);
     }
 }
 
+/* Rows that are not only moved, or are anywhere: a few k values at a time through a buffer of the panel's type. */
 static void pack_converted(const job_t *job, const side *s, int64_t r0, int step, int rows, int R, int KU, int64_t k0,
                            int64_t k, int64_t pad, char *to)
 {
     _Alignas(64) float converted[CHUNK * SKR_GEMM_MAX_NR];
-    float run[CHUNK];
-    int kind = job->kind;
-    for (int64_t p = 0; p < pad; p += CHUNK) {
+    int kind = job->kind, size = kind_bytes(kind);
+    bool gathered = !s->is_b && job->gather.data, across = s->rs == 1 && s->ks != 1 && step == 1 && !gathered;
+    for (int64_t p = 0; p < pad; p += CHUNK, to += (int64_t)CHUNK * R * size) {
         int n = k - p < CHUNK ? (int)(k - p) : CHUNK, padded = pad - p < CHUNK ? (int)(pad - p) : CHUNK;
-        int64_t first = s->at + r0 * s->rs + (k0 + p) * s->ks;
         n = n < 0 ? 0 : n;
-        if (s->rs == 1 && step == 1) {
-            for (int q = 0; q < n; q++) {
-                load_run(s->type, s->data, first + q * s->ks, 1, rows, run);
-                adjust(job, s, r0, k0 + p + q, 1, 0, rows, run);
-                narrow_run(kind, run, rows, converted, (int64_t)q * R);
-            }
-            pack_moved(kind, (const char *)converted, 1, R, rows, R, KU, n, padded, to);
-        } else {
-            for (int r = 0; r < rows; r++) {
-                load_run(s->type, s->data, first + r * step * s->rs, s->ks, n, run);
-                adjust(job, s, r0 + r * step, k0 + p, 0, 1, n, run);
-                narrow_run(kind, run, n, converted, (int64_t)r * CHUNK);
-            }
-            pack_moved(kind, (const char *)converted, CHUNK, 1, rows, R, KU, n, padded, to);
+        for (int q = 0; across && q < n; q++)
+            take_run(job, s, s->at + r0 + (k0 + p + q) * s->ks, 1, r0, k0 + p + q, false, rows, converted,
+                     (int64_t)q * R);
+        for (int r = 0; !across && r < rows; r++) {
+            int64_t row = r0 + (int64_t)r * step, from = gathered ? row_of_a(job, row) : row;
+            if (from < 0)
+                __builtin_memset((char *)converted + r * CHUNK * size, 0, (size_t)(CHUNK * size));
+            else
+                take_run(job, s, s->at + from * s->rs + (k0 + p) * s->ks, s->ks, row, k0 + p, true, n, converted,
+                         (int64_t)r * CHUNK);
         }
-        to += (int64_t)CHUNK * R * kind_bytes(kind);
+        pack_moved(kind, (const char *)converted, across ? 1 : CHUNK, across ? R : 1, rows, R, KU, n, padded, to);
     }
 }
 
@@ -300,9 +303,7 @@ static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, in
         int64_t k0 = (block * job->segs + g) * job->seg, pad, k = segment_k(job, block, g, &pad);
         if (!k)
             break;
-        if (!s->is_b && job->gather.data)
-            pack_gathered(job, s, r0, rows, R, KU, k0, k, pad, to);
-        else if (moved(job, s))
+        if (moved(job, s) && (s->is_b || !job->gather.data))
             pack_moved(job->kind, (const char *)s->data + (s->at + r0 * s->rs + k0 * s->ks) * size, s->rs * step, s->ks,
                        rows, R, KU, k, pad, to);
         else

@@ -160,16 +160,19 @@ int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels)
     return skr_max(1, skr_min(panels, 128 * 1024 / skr_max(skr_mul(job->k, job->tile.mr * 4), 1)));
 }
 
-/* Sums of the k blocks so far; skinny: the panel of b at hand, too. */
-int64_t skr_gemm_scratch(const skr_gemm_job *job)
+/* Scales of a panel, sums of the k blocks so far; skinny: the panel of b at hand, too. */
+int64_t skr_gemm_scratch(skr_gemm_job *job)
 {
+    int pair = job->gated ? 2 : 1;
+    bool apart = skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32;
+    job->scale_bytes = apart ? (int64_t)skr_align_up((size_t)(job->segs * job->tile.nr * pair * 4), 256) : 0;
     const skr_gemm_tile *t = &job->tile;
     int64_t block = skr_mul(job->seg_pad, job->segs);
     int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
     if (job->skinny) /* a block's sums, those so far, as many beside, up to 8 more columns (gemm_skinny_neon_cpu.h) */
         sums = (job->tile_m * t->mr * (job->tile_n * t->nr * 2 + skr_max(job->tile_n * t->nr, t->kc) + 8)) * 4;
-    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * (job->gated ? 2 : 1)) : 0;
-    return (int64_t)skr_align_up((size_t)skr_min(sums + panel, SKR_HUGE), 256);
+    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * pair) : 0;
+    return (int64_t)skr_align_up((size_t)skr_min(job->scale_bytes + sums + panel, SKR_HUGE), 256);
 }
 
 /* ---------------------------------------------------------------- packed b */
