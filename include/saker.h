@@ -870,8 +870,8 @@ SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *arg
  * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (b_scale and b_zero are
  * two-dimensional), and for_a is the type of its a where that is not b's own (fp8: any fp8). bytes is how many bytes
  * packed must have at least; without packed only bytes is written. packed is then b's data for gemm, with b_packed. It
- * is for contexts of this library on the same instruction-set level, and may be moved to any address that is the same
- * modulo 64; gemm refuses one that was made for something else. b_scale and b_zero must not change in between. */
+ * is at a multiple of 16 bytes (64 is faster), and is for contexts of this library on the same instruction-set level;
+ * gemm refuses one that was made for something else. b_scale and b_zero must not change in between. */
 typedef enum saker_gemm_for {
     SAKER_GEMM_FOR_SAME = 0, /* a has b's type */
     SAKER_GEMM_FOR_F16 = 1,

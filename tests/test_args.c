@@ -158,6 +158,7 @@ static void wrong_memory(fixture *f, int i, const saker_field *field)
 static const struct {
     const char *op, *a, *b;
 } allowed_pairs[] = {{"gemm", "c", "d"},
+                     {"grouped_gemm", "c", "d"},
                      {"rms_norm", "x", "y"},
                      {"rms_norm", "residual", "residual_out"},
                      {"hadamard", "x", "y"},

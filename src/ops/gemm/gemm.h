@@ -47,12 +47,13 @@ typedef struct skr_gemm_job {
     float alpha, beta;
     int32_t scaling, act, gated, bias_rows, accumulate, exact; /* exact: d is i32 */
     int32_t schedule, allow_tf32, b_packed;
-    skr_param gather, scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
+    skr_param gather,
+        scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
     int64_t gather_rows, scatter_rows;
     /* CPU plan */
     int32_t kind, skinny, split; /* split: k blocks are tasks of their own */
     skr_gemm_tile tile;
-    char *packed; /* panels of b that the caller keeps, or NULL */
+    char *packed;               /* panels of b that the caller keeps, or NULL */
     int64_t seg, segs, seg_pad; /* k values of a segment (a k block, or a scale's group), segments of a block, padded */
     int64_t n_blocks;           /* k blocks */
     int64_t m_panels, n_panels; /* panels of a and b; gated: n_panels counts gate and up */
@@ -71,16 +72,9 @@ typedef struct skr_gemm_tag {
     int32_t kind, type, gated, scaling;
     skr_gemm_tile tile;
     int64_t n, k, group, seg, segs, seg_pad, n_blocks, n_panels;
-    int64_t misplaced; /* its address modulo SKR_GEMM_PACK_ALIGN */
 } skr_gemm_tag;
-enum { SKR_GEMM_PACK_ALIGN = 64 };
-
-/* Where the panels begin behind the tag at `data`. */
-static inline char *skr_gemm_packed_panels(char *data)
-{
-    uintptr_t end = (uintptr_t)data + sizeof(skr_gemm_tag);
-    return data + sizeof(skr_gemm_tag) + (SKR_GEMM_PACK_ALIGN - end % SKR_GEMM_PACK_ALIGN) % SKR_GEMM_PACK_ALIGN;
-}
+/* The panels follow it. Where both begin must be a multiple of this. */
+enum { SKR_GEMM_PACK_ALIGN = 16 };
 
 typedef struct skr_gemm_pack_job {
     skr_gemm_job gemm; /* only b and what belongs to it; its head is the job's */

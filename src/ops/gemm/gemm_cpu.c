@@ -485,8 +485,10 @@ void SKR_KERNEL(gemm_pack)(const void *job, int step, int64_t task, int worker)
     }
     if (j->bytes)
         *j->bytes = j->need;
-    if (j->out)
-        __builtin_memcpy(j->out, &j->tag, sizeof j->tag);
+    if (!j->out)
+        return;
+    __builtin_memset(j->out, 0, (size_t)j->out_bytes); /* panels have gaps, and there may be more room */
+    __builtin_memcpy(j->out, &j->tag, sizeof j->tag);
 }
 
 #include "gemm_groups_cpu.h"

@@ -81,9 +81,9 @@ static float row_scale(const job_t *job, const finish_batch *f, int64_t m)
     if (!scaled_late(job, 0) || !job->a_scale.at.data)
         return job->alpha;
     int64_t row = row_of_a(job, m);
-    return row < 0 ? job->alpha
-                   : job->alpha *
-                         ((const float *)job->a_scale.at.data)[f->a_scale_at + row * job->a_scale.at.col_stride];
+    return row < 0
+               ? job->alpha
+               : job->alpha * ((const float *)job->a_scale.at.data)[f->a_scale_at + row * job->a_scale.at.col_stride];
 }
 
 /* Where row m of the product is in d; -1: nowhere. */

@@ -67,6 +67,8 @@ static saker_status check_outputs(skr_call *call, const skr_view *v)
                         skr_shape_text(&v[PACKED], text));
     if (v[PACKED].present)
         SKR_TRY(skr_last_contiguous(call, &v[PACKED]));
+    if ((uintptr_t)v[PACKED].data % SKR_GEMM_PACK_ALIGN)
+        return skr_fail(call, SAKER_MISALIGNED, "packed is not at a multiple of %d bytes", SKR_GEMM_PACK_ALIGN);
     if (v[BYTES].present && (v[BYTES].count != 1 || v[BYTES].ndim > 1))
         return skr_fail(call, SAKER_INVALID_ARG, "bytes has shape %s, expected one element",
                         skr_shape_text(&v[BYTES], text));
@@ -119,7 +121,7 @@ static saker_status plan(skr_call *call, void *planned, const skr_target *target
     job->tag = skr_gemm_tag_of(g, target->level);
     g->b_batches = 1;
     g->b_batch_bytes = skr_gemm_panels_bytes(g, g->n_panels, g->tile.nr);
-    job->need = skr_min((int64_t)sizeof job->tag + SKR_GEMM_PACK_ALIGN + g->b_batch_bytes, SKR_HUGE);
+    job->need = skr_min((int64_t)sizeof job->tag + g->b_batch_bytes, SKR_HUGE);
     SKR_TRY(skr_take_done(call, job->need, out)); /* too large a size is refused in the same words */
     out->workspace_bytes = 0;
     skr_cpu_step(out, SKR_GEMM_PACK_TAG, 1);
@@ -128,8 +130,7 @@ static saker_status plan(skr_call *call, void *planned, const skr_target *target
     if (job->out_bytes < job->need)
         return skr_fail(call, SAKER_INVALID_ARG, "packed has %lld bytes, expected at least %lld",
                         (long long)job->out_bytes, (long long)job->need);
-    g->packed = skr_gemm_packed_panels(job->out);
-    job->tag.misplaced = (int64_t)((uintptr_t)job->out % SKR_GEMM_PACK_ALIGN);
+    g->packed = job->out + sizeof job->tag;
     g->b_panels_per_task = skr_gemm_panels_per_task(g, g->n_panels);
     g->b_tasks = skr_ceil_div(g->n_panels, g->b_panels_per_task);
     out->traffic_bytes = skr_mul(2, job->need);

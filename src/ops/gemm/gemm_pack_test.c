@@ -14,22 +14,23 @@ typedef struct spec {
     int scaling;
     int64_t group;
     int gated, for_a, only_bytes;
+    int64_t room; /* bytes of packed; 0: more than enough */
 } spec;
 
 static const spec specs[] = {
-    {SAKER_I4, SAKER_I8, 12, 8, 0, SAKER_GEMM_SCALE_GROUP, 5, 0, SAKER_GEMM_FOR_F16, 0},
-    {SAKER_F32, 0, 7, 6, 0, 0, 0, 0, 0, 0},
-    {SAKER_F32, 0, 700, 45, 1, 0, 0, 0, 0, 0},
-    {SAKER_F16, 0, 65, 34, 0, 0, 0, SAKER_GATED_HALVES, 0, 0},
-    {SAKER_BF16, 0, 1100, 70, 1, 0, 0, SAKER_GATED_INTERLEAVED, 0, 0},
-    {SAKER_E4M3, 0, 300, 140, 0, SAKER_GEMM_SCALE_BLOCK, 0, 0, 0, 0},
-    {SAKER_I8, 0, 130, 33, 0, SAKER_GEMM_SCALE_ROW_COLUMN, 0, 0, 0, 0},
-    {SAKER_I8, SAKER_F32, 130, 33, 1, SAKER_GEMM_SCALE_GROUP, 32, 0, SAKER_GEMM_FOR_BF16, 0},
-    {SAKER_I4, 0, 256, 40, 1, SAKER_GEMM_SCALE_GROUP, 64, 0, SAKER_GEMM_FOR_I8, 0},
-    {SAKER_I32, 0, 9, 40, 0, 0, 0, 0, 0, 0},
-    {SAKER_F32, 0, 700, 45, 0, 0, 0, 0, 0, 1},
-    {SAKER_F32, 0, 0, 45, 0, 0, 0, 0, 0, 0},
-    {SAKER_BF16, 0, 45, 0, 0, 0, 0, 0, 0, 0},
+    {SAKER_I4, SAKER_I8, 12, 8, 0, SAKER_GEMM_SCALE_GROUP, 3, 0, SAKER_GEMM_FOR_F16, 0, 128 + 12 * 32 * 4},
+    {SAKER_F32, 0, 7, 6, 0, 0, 0, 0, 0, 0, 128 + 7 * 32 * 4},
+    {SAKER_F32, 0, 700, 45, 1, 0, 0, 0, 0, 0, 0},
+    {SAKER_F16, 0, 65, 34, 0, 0, 0, SAKER_GATED_HALVES, 0, 0, 0},
+    {SAKER_BF16, 0, 1100, 70, 1, 0, 0, SAKER_GATED_INTERLEAVED, 0, 0, 0},
+    {SAKER_E4M3, 0, 300, 140, 0, SAKER_GEMM_SCALE_BLOCK, 0, 0, 0, 0, 0},
+    {SAKER_I8, 0, 130, 33, 0, SAKER_GEMM_SCALE_ROW_COLUMN, 0, 0, 0, 0, 0},
+    {SAKER_I8, SAKER_F32, 130, 33, 1, SAKER_GEMM_SCALE_GROUP, 32, 0, SAKER_GEMM_FOR_BF16, 0, 0},
+    {SAKER_I4, 0, 256, 40, 1, SAKER_GEMM_SCALE_GROUP, 64, 0, SAKER_GEMM_FOR_I8, 0, 0},
+    {SAKER_I32, 0, 9, 40, 0, 0, 0, 0, 0, 0, 0},
+    {SAKER_F32, 0, 700, 45, 0, 0, 0, 0, 0, 1, 0},
+    {SAKER_F32, 0, 0, 45, 0, 0, 0, 0, 0, 0, 0},
+    {SAKER_BF16, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0},
 };
 
 static suite_tensor *add(suite_case *c, const char *field, suite_role role, saker_type type, int64_t rows, int64_t cols)
@@ -53,11 +54,8 @@ static bool case_at(int i, suite_case *out)
     snprintf(out->name, sizeof out->name, "%s %lldx%lld%s scaling %d gated %d for %d%s",
              saker_type_name(SAKER_DTYPE(s->b)), (long long)s->k, (long long)s->n, s->columns ? " c" : "", s->scaling,
              s->gated, s->for_a, s->only_bytes ? " bytes" : "");
-    saker_gemm_pack_args args = {.struct_size = sizeof args,
-                                 .group = s->group,
-                                 .scaling = s->scaling,
-                                 .gated = s->gated,
-                                 .for_a = s->for_a};
+    saker_gemm_pack_args args = {
+        .struct_size = sizeof args, .group = s->group, .scaling = s->scaling, .gated = s->gated, .for_a = s->for_a};
     memcpy(out->args, &args, sizeof args);
     suite_tensor *b = add(out, "b", SUITE_IN, s->b, s->k, s->n);
     if (s->columns) {
@@ -79,9 +77,11 @@ static bool case_at(int i, suite_case *out)
     }
     if (!s->only_bytes) { /* enough for every level: columns to 64, groups of k to 64, 4 bytes each */
         int64_t size = s->group ? s->group : 128, k = (s->k + size - 1) / size * ((size + 63) / 64 * 64);
-        suite_tensor *t = add(out, "packed", SUITE_OUT, SAKER_U8, 4096 + k * (s->n + 64) * 4, 0);
+        int64_t room = s->room ? s->room : 4096 + k * (s->n + 64) * 4;
+        suite_tensor *t = add(out, "packed", SUITE_OUT, SAKER_U8, room, 0);
         t->ndim = 1;
         t->free_shape = SUITE_ANY_WIDTH;
+        t->align = 16;
     }
     suite_tensor *t = add(out, "bytes", SUITE_OUT, SAKER_I64, 1, 0);
     t->ndim = 1;

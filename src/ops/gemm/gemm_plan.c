@@ -202,6 +202,9 @@ static saker_status open_packed(skr_call *call, skr_gemm_job *job, const char *l
 {
     skr_gemm_tag want = skr_gemm_tag_of(job, level), tag;
     char *data = job->b.at.data;
+    if ((uintptr_t)data % SKR_GEMM_PACK_ALIGN)
+        return skr_fail(call, SAKER_MISALIGNED, "b is not at a multiple of %d bytes, and b_packed is set",
+                        SKR_GEMM_PACK_ALIGN);
     memcpy(&tag, data, sizeof tag);
     tag.magic[sizeof tag.magic - 1] = tag.level[sizeof tag.level - 1] = 0;
     if (memcmp(tag.magic, want.magic, sizeof tag.magic))
@@ -212,15 +215,14 @@ static saker_status open_packed(skr_call *call, skr_gemm_job *job, const char *l
     if (tag.n != want.n || tag.k != want.k)
         return skr_fail(call, SAKER_INVALID_ARG, "b has shape [%lld, %lld], but a matrix [%lld, %lld] was packed",
                         (long long)want.k, (long long)want.n, (long long)tag.k, (long long)tag.n);
-    if (memcmp(&tag, &want, offsetof(skr_gemm_tag, misplaced)))
+    if (memcmp(&tag, &want, sizeof tag))
         return skr_fail(call, SAKER_INVALID_ARG,
                         "b was packed for another type of a or b, or another scaling, group or gated");
-    if ((uintptr_t)data % SKR_GEMM_PACK_ALIGN != (uintptr_t)tag.misplaced)
-        return skr_fail(call, SAKER_MISALIGNED, "b lies %d bytes past a multiple of %d, and %d when it was packed",
-                        (int)((uintptr_t)data % SKR_GEMM_PACK_ALIGN), SKR_GEMM_PACK_ALIGN, (int)tag.misplaced);
-    job->packed = skr_gemm_packed_panels(data);
+    job->packed = data + sizeof tag;
     return SAKER_OK;
 }
+
+_Static_assert(sizeof(skr_gemm_tag) % 64 == 0, "panels begin where lines do when the tag does");
 
 /* ---------------------------------------------------------------- the plan */
 

@@ -1,5 +1,5 @@
-/* grouped_gemm.c - grouped_gemm: fields, checks and CPU plan. Its kernel runs gemm's for each group (gemm_groups_cpu.h).
- * SPDX-License-Identifier: Apache-2.0 */
+/* grouped_gemm.c - grouped_gemm: fields, checks and CPU plan. Its kernel runs gemm's for each group
+ * (gemm_groups_cpu.h). SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,8 +49,8 @@ static const saker_field fields[N_FIELDS] = {
     [ALPHA] = SKR_OPTION_F32(grouped_gemm, alpha, 1, "factor of the product"),
     [BETA] = SKR_OPTION_F32(grouped_gemm, beta, 0, "factor of c"),
     [SCALING] = SKR_OPTION_ENUM(grouped_gemm, scaling, "none|tensor|row_column|block|group", "what the scales are"),
-    [ACT] = SKR_OPTION_ENUM(grouped_gemm, act, "none|sigmoid|tanh|silu|gelu|gelu_tanh|relu|relu2|swiglu_oai",
-                            "activation"),
+    [ACT] =
+        SKR_OPTION_ENUM(grouped_gemm, act, "none|sigmoid|tanh|silu|gelu|gelu_tanh|relu|relu2|swiglu_oai", "activation"),
     [GATED] = SKR_OPTION_ENUM(grouped_gemm, gated, "no|halves|interleaved", "d = act(gate) * up"),
     [ALONG_K] = SKR_OPTION_BOOL(grouped_gemm, along_k, "groups of k's"),
     [ALLOW_TF32] = SKR_OPTION_BOOL(grouped_gemm, allow_tf32, "a GPU may round f32 inputs to tf32"),
@@ -186,7 +186,8 @@ static saker_status check_rows(skr_call *call, const skr_view *v, skr_grouped_ge
         return skr_fail(call, SAKER_INVALID_ARG, "b has %lld columns, expected an even number (gated)",
                         (long long)g->n);
     SKR_TRY(check_dims(call, &v[SCATTER], "a and gather", 1, job->total, 0, 0));
-    SKR_TRY(check_dims(call, &v[D], "a, b and gather", 2, v[SCATTER].present ? -1 : job->total, g->gated ? g->n / 2 : g->n, 0));
+    SKR_TRY(check_dims(call, &v[D], "a, b, gather and scatter", 2, v[SCATTER].present ? -1 : job->total,
+                       g->gated ? g->n / 2 : g->n, 0));
     SKR_TRY(check_dims(call, &v[PRE], "a, b and gather", 2, job->total, g->n, 0));
     SKR_TRY(check_dims(call, &v[SAVED], "a, b and gather", 2, job->total, g->n, 0));
     SKR_TRY(check_dims(call, &v[BIAS], "b and offsets", 2, job->groups, g->n, 0));

@@ -142,9 +142,18 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
     struct {
         const char *name;
         gemm_column *to;
-    } all[] = {{"a", &g.a},         {"b", &g.b},           {"d", &g.d},           {"offsets", &g.offsets},
-               {"gather", &g.gather}, {"scatter", &g.scatter}, {"c", &g.c},         {"bias", &g.bias},
-               {"a_scale", &g.a_scale}, {"b_scale", &g.b_scale}, {"b_zero", &g.b_zero}, {"saved", &g.saved},
+    } all[] = {{"a", &g.a},
+               {"b", &g.b},
+               {"d", &g.d},
+               {"offsets", &g.offsets},
+               {"gather", &g.gather},
+               {"scatter", &g.scatter},
+               {"c", &g.c},
+               {"bias", &g.bias},
+               {"a_scale", &g.a_scale},
+               {"b_scale", &g.b_scale},
+               {"b_zero", &g.b_zero},
+               {"saved", &g.saved},
                {"pre", &g.pre}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         *all[i].to = gemm_find(c, value, bound, all[i].name);
@@ -243,7 +252,7 @@ static void add_scales(suite_case *c, const spec *s, int64_t a_rows)
 
 static void add_rows(suite_case *c, const spec *s)
 {
-    int64_t a_rows = s->gather ? s->total / 2 + 3 : s->total, d_rows = s->scatter ? s->total + 3 : s->total;
+    int64_t a_rows = s->gather && s->total ? s->total / 2 + 3 : s->total, d_rows = s->scatter ? s->total + 3 : s->total;
     int64_t columns = s->gated ? s->n / 2 : s->n;
     int out = s->bad ? 2 : 0;
     add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
@@ -345,7 +354,7 @@ static void full_cases(void)
 
 static void row_cases(void)
 {
-    static const int64_t sizes[][4] = {{1, 1, 1, 1},   {3, 0, 5, 7},     {2, 5, 9, 13},   {4, 30, 26, 70},
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},   {3, 0, 5, 7},      {2, 5, 9, 13},    {4, 30, 26, 70},
                                        {7, 33, 40, 0}, {6, 300, 34, 530}, {40, 25, 14, 33}, {3, 40, 150, 1100}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
@@ -391,7 +400,7 @@ static void row_cases(void)
 
 static void k_cases(void)
 {
-    static const int64_t sizes[][4] = {{1, 1, 1, 1},     {3, 0, 5, 7},    {2, 5, 9, 13},     {4, 30, 26, 70},
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 0, 5, 7},     {2, 5, 9, 13},     {4, 30, 26, 70},
                                        {6, 1300, 34, 20}, {40, 25, 14, 33}, {3, 2500, 50, 40}, {2, 70, 300, 140}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
