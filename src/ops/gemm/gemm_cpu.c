@@ -61,9 +61,13 @@ static columns panel_columns(const job_t *job, int64_t p)
 /* Bytes of a panel of `rows` rows over one k block; the last block has fewer k's. */
 SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
 {
-    int64_t k = job->seg_pad * job->segs;
-    if (job->segs == 1)
+    int64_t k;
+    if (job->segs == 1) {
         segment_k(job, block, 0, &k);
+    } else {
+        int64_t left = (job->k + job->seg - 1) / job->seg - block * job->segs;
+        k = (left < job->segs ? left : job->segs) * job->seg_pad;
+    }
     return k * rows * kind_bytes(job->kind);
 }
 

@@ -77,7 +77,7 @@ static job_t job_of_rows(const groups_t *job, int64_t i)
     g.m = at->count;
     g.m_panels = (at->count + g.tile.mr - 1) / g.tile.mr;
     g.m_tiles = (g.m_panels + g.tile_m - 1) / g.tile_m;
-    g.a_at += at->panels * panel_bytes(&g, g.tile.mr, 0) * (g.n_blocks ? g.n_blocks : 1);
+    g.a_at += at->panels * g.a_batch_bytes;
     if (!g.gather.data) {
         advance(&g.a, at->first * g.a.row);
         if (g.scaling > SKR_GEMM_TENSOR)

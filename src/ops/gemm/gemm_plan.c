@@ -151,7 +151,8 @@ static int64_t distinct(const skr_gemm_job *job, const skr_gemm_matrix *m)
 
 int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
 {
-    int64_t k = skr_mul(skr_mul(job->seg_pad, job->segs), job->n_blocks);
+    int64_t k = job->segs == 1 ? skr_mul(skr_ceil_div(job->k, job->tile.granule), job->tile.granule)
+                               : skr_mul(job->k ? skr_ceil_div(job->k, job->seg) : 0, job->seg_pad);
     return skr_mul(skr_mul(k, panels), (int64_t)width * skr_gemm_element_bytes(job->kind));
 }
 

@@ -272,7 +272,8 @@ static int64_t plan_rows(skr_grouped_gemm_job *job, int width, int64_t *at)
     g->skinny = 1;
     job->max_tiles = job->total / (g->tile_m * t->mr) + job->groups;
     int64_t panels = job->total / t->mr + job->groups;
-    g->a_at = skr_take(at, skr_gemm_panels_bytes(g, panels, t->mr));
+    g->a_batch_bytes = skr_gemm_panels_bytes(g, 1, t->mr); /* here: of one panel */
+    g->a_at = skr_take(at, skr_mul(panels, g->a_batch_bytes));
     job->pack_tasks = job->max_tiles;
     return skr_mul(job->max_tiles, g->n_tiles);
 }
