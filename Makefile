@@ -56,7 +56,8 @@ CUDA_IMAGES := $(if $(CU),80$(comma)90$(comma)90a$(comma)ptx80)
 # ---------------------------------------------------------------- flags and objects
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-function -Werror
-BASE := -std=gnu11 -O2 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP
+# -g1: functions and lines. Variables would take as long as all else.
+BASE := -std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP
 SOURCES := $(wildcard src/core/*.c src/cuda/*.c) $(filter-out src/cpu/table.c,$(wildcard src/cpu/*.c)) \
            $(filter-out %_cpu.c %_test.c,$(wildcard src/ops/*/*.c))
 KERNELS := $(wildcard src/ops/*/*_cpu.c) src/cpu/table.c

@@ -70,7 +70,7 @@ check_result cli_check_suite(cli_place *place, cli_arena *arena, const suite *s,
     for (int i = 0; i < n; i++) {
         suite_case c;
         if (!s->at((int)((int64_t)i * step % n), &c) || !(c.use & SUITE_CHECK) ||
-            !cli_case_matches(s, &c, NULL, o->pattern))
+            (place->cuda && (c.use & SUITE_CPU_ONLY)) || !cli_case_matches(s, &c, NULL, o->pattern))
             continue;
         bool quick = !o->all && !o->pattern;
         if (quick && (result.run == QUICK_CASES || elements(&c) > QUICK_ELEMENTS))

@@ -796,6 +796,143 @@ typedef struct saker_dequantize_args {
 } saker_dequantize_args;
 SAKER_API saker_status saker_dequantize(saker_context *ctx, const saker_dequantize_args *args);
 
+/* What a_scale and b_scale of gemm multiply. Every scale is f32, with any strides. */
+typedef enum saker_gemm_scaling {
+    SAKER_GEMM_SCALE_NONE = 0,
+    SAKER_GEMM_SCALE_TENSOR = 1,     /* one number each */
+    SAKER_GEMM_SCALE_ROW_COLUMN = 2, /* a_scale: [..., M], one for each row of a; b_scale: [..., N], each column of b */
+    SAKER_GEMM_SCALE_BLOCK = 3,      /* a_scale: [..., M, ceil(K/128)]; b_scale: [..., ceil(K/128), ceil(N/128)] */
+    SAKER_GEMM_SCALE_GROUP = 4       /* b_scale: [..., ceil(K/group), N]; a_scale: [..., M] or absent */
+} saker_gemm_scaling;
+
+/* How the product is cut into work. All give the same result up to the order of sums, each the same bits from run to
+ * run; on the CPU all give the same bits. There DATA_PARALLEL and PERSISTENT are blocks of d, taken one after the other
+ * by whichever thread is free; with SPLIT_K and STREAM_K the blocks of k are tasks of their own, too. AUTO chooses
+ * (saker_explain says what). */
+typedef enum saker_gemm_schedule {
+    SAKER_GEMM_AUTO = 0,
+    SAKER_GEMM_DATA_PARALLEL = 1,
+    SAKER_GEMM_PERSISTENT = 2,
+    SAKER_GEMM_SPLIT_K = 3,
+    SAKER_GEMM_STREAM_K = 4
+} saker_gemm_schedule;
+
+/* gemm: d = act(v), v = alpha * scales * (a x b) + beta * c + bias.
+ *
+ * a is [..., M, K], b is [..., K, N], c and d are [..., M, N], each with any strides: a transposed matrix is a view.
+ * Leading dimensions are batches: those of a and b are broadcast against each other (aligned at the right, sizes equal
+ * or 1), d has the result, and those of c and of the scales are broadcast to it.
+ *
+ * Types of a and b: f32 and f32; f16 and f16; bf16 and bf16; e4m3 or e5m2, any pair; i8 and i8; i32 and i32; and with
+ * GROUP scaling f16, bf16 or i8 activations with i8 or i4 weights (i8 with i4 only). c, bias, d, pre and saved are
+ * float, each its own type; sums are in f32 (f32 products are true f32). With d of type i32 (from i8 and from i32) the
+ * result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales and no
+ * activation; dbias is not given. An i4 matrix is packed along a dimension of stride 1; all its other strides are even.
+ *
+ * A weight's value with GROUP scaling is (b - b_zero) * b_scale, both taken from group k / group of its column.
+ * bias is [N], or [M] with bias_rows. Gated: v is [..., M, N] and d is [..., M, N/2]: act(gate) * up.
+ * pre: v, rounded to its type. With saved (the pre that forward gave), d = v * act'(saved) instead of act(v).
+ * dbias: the sums of d over all its rows and batches, before d is rounded, in a fixed order. Neither goes with gated.
+ * K = 0 gives a product of zeros. With beta 0, c is not read. d may be c (the same memory, exactly).
+ *
+ * With b_packed, b's data is what gemm_pack wrote, and b's shape [K, N] and type are those of the matrix that was
+ * packed; all else is as without it, and so is every bit of the result. */
+typedef struct saker_gemm_args {
+    uint64_t struct_size;
+    const saker_tensor *a;       /* [..., M, K] */
+    const saker_tensor *b;       /* [..., K, N] */
+    const saker_tensor *c;       /* ? [..., M, N] float, or i32 */
+    const saker_tensor *bias;    /* ? [N] or [M] float, or i32 */
+    const saker_tensor *a_scale; /* ? f32, as scaling says; absent: 1 */
+    const saker_tensor *b_scale; /* ? f32, as scaling says; absent: 1 */
+    const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only; absent: 0 */
+    const saker_tensor *saved;   /* ? [..., M, N] float: forward's pre */
+    const saker_tensor *d;       /* out: [..., M, N], gated [..., M, N/2]; float, or i32 */
+    const saker_tensor *pre;     /* ? out: [..., M, N] float, or i32 */
+    const saker_tensor *dbias;   /* ? out: [N] float */
+    int64_t group;               /* GROUP: rows of b that share a scale; otherwise 0 */
+    float alpha;                 /* 0: 1 */
+    float beta;                  /* 0: c is not read */
+    int32_t scaling;             /* saker_gemm_scaling */
+    int32_t act;                 /* saker_act; SWIGLU_OAI with alpha 1.702 and limit 7 */
+    int32_t gated;               /* saker_gated */
+    int32_t bias_rows;           /* 1: bias is [M], one for each row */
+    int32_t accumulate;          /* 1: dbias += instead of = */
+    int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
+    int32_t schedule;            /* saker_gemm_schedule */
+    int32_t b_packed;            /* 1: b is [K, N] as gemm_pack wrote it; CPU only */
+} saker_gemm_args;
+SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *args);
+
+/* gemm_pack: b of gemm in the order in which this context's kernels read it, for weights that are used many times (CPU
+ * only; a GPU reads b as it lies).
+ *
+ * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (b_scale and b_zero are
+ * two-dimensional), and for_a is the type of its a where that is not b's own (fp8: any fp8). bytes is how many bytes
+ * packed must have at least; without packed only bytes is written. packed is then b's data for gemm, with b_packed. It
+ * is at a multiple of 16 bytes (64 is faster), and is for contexts of this library on the same instruction-set level;
+ * gemm refuses one that was made for something else. b_scale and b_zero must not change in between. */
+typedef enum saker_gemm_for {
+    SAKER_GEMM_FOR_SAME = 0, /* a has b's type */
+    SAKER_GEMM_FOR_F16 = 1,
+    SAKER_GEMM_FOR_BF16 = 2,
+    SAKER_GEMM_FOR_I8 = 3
+} saker_gemm_for;
+
+typedef struct saker_gemm_pack_args {
+    uint64_t struct_size;
+    const saker_tensor *b;       /* [K, N] */
+    const saker_tensor *b_scale; /* ? f32, as scaling says */
+    const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only */
+    const saker_tensor *packed;  /* ? out: u8 [bytes or more] */
+    const saker_tensor *bytes;   /* ? out: i64, one element: how many bytes packed needs */
+    int64_t group;               /* GROUP: rows of b that share a scale; otherwise 0 */
+    int32_t scaling;             /* saker_gemm_scaling */
+    int32_t gated;               /* saker_gated */
+    int32_t for_a;               /* saker_gemm_for */
+} saker_gemm_pack_args;
+SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack_args *args);
+
+/* grouped_gemm: a product for each of G groups: of rows of a (the experts of a mixture), or of k's (the gradients of
+ * their weights). Group g has rows (k's) offsets[g] to offsets[g + 1] - 1, any number of them, of T in all.
+ *
+ * Groups of rows: d[r] = act(v), v = alpha * scales * (a[r] x b[g]) + bias[g], for each r of group g. a is [T, K], b is
+ * [G, K, N], d is [T, N], gated [T, N/2]. With gather row r is row gather[r] of a, and with scatter it goes to row
+ * scatter[r] of d: a and d then have any number of rows. Indices of scatter are all different; rows of d that it does
+ * not name are not written. pre and saved are in the order of r; a_scale has the rows of a.
+ * Groups of k's (along_k): d[g] = alpha * (a[:, t] x b[t, :]) + beta * c[g] over the t of group g. a is [M, T], b is
+ * [T, N], c and d are [G, M, N]. There are no scales, bias, activation, gather and scatter.
+ *
+ * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; a group has the bits of gemm
+ * with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end elsewhere
+ * than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a row whose
+ * scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. */
+typedef struct saker_grouped_gemm_args {
+    uint64_t struct_size;
+    const saker_tensor *a;       /* [T, K]; along_k [M, T] */
+    const saker_tensor *b;       /* [G, K, N]; along_k [T, N] */
+    const saker_tensor *offsets; /* i32 or i64 [G + 1] */
+    const saker_tensor *gather;  /* ? i32 or i64 [T] */
+    const saker_tensor *scatter; /* ? i32 or i64 [T] */
+    const saker_tensor *c;       /* ? [G, M, N]: along_k only */
+    const saker_tensor *bias;    /* ? [G, N] */
+    const saker_tensor *a_scale; /* ? f32, as scaling says, with a's rows */
+    const saker_tensor *b_scale; /* ? f32, as scaling says: [G, N], [G, ceil(K/128), ceil(N/128)], ... */
+    const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only */
+    const saker_tensor *saved;   /* ? [T, N] float: forward's pre */
+    const saker_tensor *d;       /* out: [T, N], gated [T, N/2]; along_k [G, M, N] */
+    const saker_tensor *pre;     /* ? out: [T, N] */
+    int64_t group;               /* GROUP: rows of b that share a scale; otherwise 0 */
+    float alpha;                 /* 0: 1 */
+    float beta;                  /* 0: c is not read */
+    int32_t scaling;             /* saker_gemm_scaling */
+    int32_t act;                 /* saker_act */
+    int32_t gated;               /* saker_gated */
+    int32_t along_k;             /* 1: groups of k's */
+    int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
+} saker_grouped_gemm_args;
+SAKER_API saker_status saker_grouped_gemm(saker_context *ctx, const saker_grouped_gemm_args *args);
+
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
  * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only

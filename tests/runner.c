@@ -335,7 +335,7 @@ static bool check_case(const target *t, const case_data *d, tally *y)
 
 static bool selected(const suite_case *c)
 {
-    if (!(c->use & SUITE_CHECK) || (opt.name && strcmp(c->name, opt.name)))
+    if (!(c->use & SUITE_CHECK) || (opt.cuda && (c->use & SUITE_CPU_ONLY)) || (opt.name && strcmp(c->name, opt.name)))
         return false;
     uint32_t hash = 2166136261u; /* neighbours in a list differ by one option: a name picks without a pattern */
     for (const char *p = c->name; *p; p++)
@@ -480,7 +480,8 @@ static int64_t find_targets(void)
 
 static void usage(void)
 {
-    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--jobs N] [--list]\n"
+    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--jobs N]\n"
+         "       [--list]\n"
          "--quick: fewer repetitions of each case. --every: one case in N, picked by name.");
 }
 

@@ -30,7 +30,8 @@ typedef enum suite_fill {
     SUITE_COUNT,       /* low, low + 1, low + 2, ... */
     SUITE_TIES,        /* multiples of 1/4 in [-1, 1]: many are equal */
     SUITE_MASKED,      /* normal; a third is -infinity, and so is the whole first row */
-    SUITE_CUTS         /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
+    SUITE_CUTS,        /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
+    SUITE_MIXED        /* low, low + 1, ... each once, in another order */
 } suite_fill;
 
 typedef enum suite_role {
@@ -60,11 +61,12 @@ typedef struct suite_tensor {
 
 /* Where a case is used. Cases without SUITE_CHECK may be gigabytes: nothing is allocated by the table. */
 typedef enum suite_use {
-    SUITE_CHECK = 1,      /* correctness, on every level and device */
-    SUITE_BENCH = 2,      /* CPU bench, larger than any cache */
-    SUITE_DEMO = 4,       /* also part of `make demo`, on the device that the other bits name */
-    SUITE_CACHE = 8,      /* CPU bench, in cache */
-    SUITE_BENCH_CUDA = 16 /* GPU bench */
+    SUITE_CHECK = 1,       /* correctness, on every level and device */
+    SUITE_BENCH = 2,       /* CPU bench, larger than any cache */
+    SUITE_DEMO = 4,        /* also part of `make demo`, on the device that the other bits name */
+    SUITE_CACHE = 8,       /* CPU bench, in cache */
+    SUITE_BENCH_CUDA = 16, /* GPU bench */
+    SUITE_CPU_ONLY = 32    /* CHECK is not for a GPU: there is no kernel for it yet */
 } suite_use;
 
 typedef struct suite_case {

@@ -259,6 +259,21 @@ static void make_consistent(const suite_tensor *t, double *value)
     }
 }
 
+/* A number without a factor in common with n, about 0.6 n. */
+static int64_t coprime(int64_t n)
+{
+    for (int64_t step = n * 5 / 8 + 1;; step++) {
+        int64_t a = n, b = step;
+        while (b) {
+            int64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1)
+            return step;
+    }
+}
+
 void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
 {
     const suite_tensor *t = &c->tensor[i];
@@ -272,6 +287,8 @@ void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
             v = (double)(t->low + (int64_t)(mix(&state) % (uint64_t)(t->high - t->low + 1)));
         if (t->fill == SUITE_COUNT)
             v = (double)(t->low + k);
+        if (t->fill == SUITE_MIXED)
+            v = (double)(t->low + k * coprime(n) % n);
         if (t->fill == SUITE_TIES)
             v = (double)(mix(&state) % 9) / 4 - 1;
         if (t->fill == SUITE_MASKED && (k < row || mix(&state) % 3 == 0))

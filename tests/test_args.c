@@ -157,7 +157,9 @@ static void wrong_memory(fixture *f, int i, const saker_field *field)
 /* What the manual allows: exact aliases only. */
 static const struct {
     const char *op, *a, *b;
-} allowed_pairs[] = {{"rms_norm", "x", "y"},
+} allowed_pairs[] = {{"gemm", "c", "d"},
+                     {"grouped_gemm", "c", "d"},
+                     {"rms_norm", "x", "y"},
                      {"rms_norm", "residual", "residual_out"},
                      {"hadamard", "x", "y"},
                      {"rms_norm_backward", "dy", "dx"},

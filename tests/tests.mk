@@ -21,7 +21,7 @@ DLPACK := $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/torc
 # ---------------------------------------------------------------- programs
 
 PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_big test_process test_threads \
-              test_abi test_alloc test_dlopen test_vmath test_rope fuzz_replay)
+              test_abi test_alloc test_dlopen test_vmath test_rope test_gemm fuzz_replay)
 .PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-python test-examples test-cuda
 test-build: $(PROGRAMS)
 
@@ -29,7 +29,7 @@ $(T)/runner: $(addprefix $(O)/,runner.o run_case.o guard.o compare.o) $(SUITE_OB
 	$(LINK)
 $(T)/test_args: $(addprefix $(O)/,test_args.o fixture.o guard.o) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
 	$(LINK)
-$(T)/test_oracle: $(O)/test_oracle.o $(SUITE_OBJECTS) $(BUILD)/libsaker.a
+$(addprefix $(T)/,test_oracle test_gemm): $(T)/%: $(O)/%.o $(SUITE_OBJECTS) $(BUILD)/libsaker.a
 	$(LINK)
 $(addprefix $(T)/,test_core test_sentences test_big test_process test_threads test_abi test_rope): $(T)/%: $(O)/%.o $(BUILD)/libsaker.a
 	$(LINK)
@@ -60,7 +60,7 @@ endef
 
 test-c: $(PROGRAMS) $(BUILD)/libsaker.so
 	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
-	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
+	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_gemm" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
 	  "$(T)/runner --jobs $(JOBS)")
 
 test-lint: $(BUILD)/libsaker.so $(BUILD)/libsaker.a
@@ -76,7 +76,7 @@ links = $(shell echo 'int main(void){return 0;}' | $(1) -x c - -o /dev/null 2>/d
 
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 ASAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1
-asan_programs := runner test_args test_core test_sentences test_big test_threads test_rope fuzz_replay
+asan_programs := runner test_args test_core test_sentences test_big test_threads test_rope test_gemm fuzz_replay
 test-asan:
 ifeq ($(call links,$(CC) $(ASAN)),yes)
 	@$(call inner,asan,$(CC),$(ASAN)) $(asan_programs:%=$(BUILD)/asan/tests/%)

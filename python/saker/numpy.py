@@ -85,7 +85,19 @@ def _layer_norm_backward(given):
     return usual if given.get("weight") is None else [*usual, "dbias"], sizes
 
 
+def _gemm(given):
+    a, b = given["a"], given["b"]
+    lead = sys.modules["numpy"].broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    whole = a.dtype.kind in "iu"  # sums of integers are exact, unless they are scaled
+    result = a.dtype if a.dtype.itemsize > 1 else "int32" if whole and not given.get("scaling") else "float32"
+    gated = given.get("gated") not in (None, "no", 0)
+    d = (*shape[:-1], shape[-1] // 2) if gated else shape
+    return ["d"], {"d": (d, result), "pre": (shape, result), "dbias": (shape[-1:], "float32")}
+
+
 _RULES = {
+    "gemm": _gemm,
     "softmax": _softmax,
     "rms_norm": _rms_norm,
     "rms_norm_backward": _rms_norm_backward,
@@ -109,7 +121,7 @@ def _allocate(op, outputs, given, requests):
             raise TypeError(f"{op}: {first} cannot be allocated, give a tensor")
         return ()  # the library says what is missing
     numpy = sys.modules.get("numpy")  # whoever gives an array has imported it
-    if numpy is None or not isinstance(given.get("x"), numpy.ndarray):
+    if numpy is None or not isinstance(given.get("x", given.get("a")), numpy.ndarray):
         if first:
             raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {first} as a tensor")
         return ()

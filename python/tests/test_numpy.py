@@ -176,3 +176,26 @@ def test_layer_norm(rng, oracle, dtype):
     oracle.close(dx, s * (g - g.mean(-1, keepdims=True) - h * (g * h).mean(-1, keepdims=True)), 96, 10 + np.abs(g))
     oracle.close(dw, (dy.astype(np.float64) * h).sum(0), 33, np.abs(dy.astype(np.float64)).sum(0) * 4)
     oracle.close(db, dy.astype(np.float64).sum(0), 33, np.abs(dy.astype(np.float64)).sum(0) * 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_gemm(rng, dtype):
+    dtype = np.dtype(dtype) if dtype != "bfloat16" else np.dtype(ml_dtypes.bfloat16)
+    a, b = (rng.standard_normal(s).astype(dtype) for s in ((3, 5, 20), (20, 8)))
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    d = saker.gemm(a, b)
+    assert d.dtype == dtype and d.shape == (3, 5, 8)
+    assert (np.abs(d.astype(np.float64) - want) <= 2.0**-7 * np.abs(want).max()).all()
+    assert saker.gemm(a, b, gated="halves").shape == (3, 5, 4)
+    whole = rng.integers(-128, 128, (6, 30), np.int8)
+    assert (saker.gemm(whole, whole.T) == whole.astype(np.int32) @ whole.T.astype(np.int32)).all()
+
+
+def test_gemm_packed(rng):
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((5, 70), (70, 30)))
+    size = np.zeros(1, np.int64)
+    saker.gemm_pack(b, bytes=size)
+    packed = np.zeros(size[0], np.uint8)
+    saker.gemm_pack(b, packed=packed)
+    where = np.lib.stride_tricks.as_strided(packed[:b.nbytes].view(np.float32), b.shape, b.strides)
+    assert (saker.gemm(a, where, b_packed=True) == saker.gemm(a, b)).all()

@@ -24,10 +24,23 @@ typedef enum skr_type {
     SKR_N_TYPES
 } skr_type;
 
-enum { SKR_JOB_BYTES = 1024, SKR_ROW_DIMS = 4, SKR_QUANT_GROUP = 128 };
+enum { SKR_JOB_BYTES = 2048, SKR_ROW_DIMS = 4, SKR_QUANT_GROUP = 128 };
 
 /* Values of quant; the same numbers as saker_quant. */
 enum { SKR_QUANT_NONE, SKR_QUANT_TENSOR, SKR_QUANT_ROW, SKR_QUANT_BLOCK, SKR_QUANT_BLOCK2D, SKR_QUANT_GROUPS };
+
+/* Values of act; the same numbers as saker_act. */
+enum {
+    SKR_ACT_NONE,
+    SKR_ACT_SIGMOID,
+    SKR_ACT_TANH,
+    SKR_ACT_SILU,
+    SKR_ACT_GELU,
+    SKR_ACT_GELU_TANH,
+    SKR_ACT_RELU,
+    SKR_ACT_RELU2,
+    SKR_ACT_SWIGLU_OAI
+};
 
 typedef struct skr_job_head {
     void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */

@@ -106,7 +106,8 @@ typedef struct skr_target {
     skr_backend backend;
     uint64_t flags; /* saker_flag */
     /* CPU */
-    int32_t width; /* most tasks that run at once: sizes per-worker scratch, never changes results */
+    int32_t width;     /* most tasks that run at once: sizes per-worker scratch, never changes results */
+    const char *level; /* name of the instruction-set level: kernels whose tiles differ need it to size their scratch */
     /* CUDA */
     int32_t sm; /* 90 for compute capability 9.0 */
     int32_t n_sms;

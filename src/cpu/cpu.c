@@ -153,6 +153,7 @@ static saker_status cpu_open(skr_call *call, const saker_config *config, void **
     s->threads = (skr_threads){.width = width, .parallel_for = config->parallel_for, .user = config->parallel_user};
     target->backend = SKR_CPU;
     target->width = width;
+    target->level = table->level;
     *state = s;
     return SAKER_OK;
 }

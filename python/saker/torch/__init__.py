@@ -9,6 +9,7 @@
     q, k = saker.torch.rope(q, k, base=500000.0)               # rotary positions; RotaryEmbedding reads configurations
     y = saker.torch.swiglu(gate_up)                            # silu(gate) * up of [..., 2N], or swiglu(gate, up)
     q, scale = saker.torch.quantize(x, per="block")            # float8, one scale for 128 columns
+    y = saker.torch.linear(x, weight, bias, activation="gelu") # and matmul, scaled_matmul (float8, int8), grouped_matmul
     loss = saker.torch.cross_entropy(logits, target)           # in place of torch.nn.functional.cross_entropy
 
 SPDX-License-Identifier: Apache-2.0
@@ -22,6 +23,7 @@ from ._activation import SwiGLU, activation, activation_quant, gelu, relu2, silu
 from ._adamw import AdamW, adamw_, sum_squares_
 from ._cross_entropy import cross_entropy, cross_entropy_and_gradient
 from ._embedding import embedding
+from ._gemm import grouped_matmul, Linear, linear, matmul, scaled_matmul
 from ._hadamard import hadamard
 from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
 from ._quantize import dequantize, quantize

@@ -10,19 +10,6 @@
 
 #include "../../core/job.h"
 
-/* The same numbers as saker_act. */
-enum {
-    SKR_ACT_NONE,
-    SKR_ACT_SIGMOID,
-    SKR_ACT_TANH,
-    SKR_ACT_SILU,
-    SKR_ACT_GELU,
-    SKR_ACT_GELU_TANH,
-    SKR_ACT_RELU,
-    SKR_ACT_RELU2,
-    SKR_ACT_SWIGLU_OAI
-};
-
 /* CPU: the steps, the columns that a task of the first and of the last takes. */
 enum { SKR_ACT_PARAMS, SKR_ACT_ROWS, SKR_ACT_SUM, SKR_ACT_PARAM_PIECE = 65536, SKR_ACT_SUM_PIECE = 2048 };
 

@@ -1,0 +1,119 @@
+"""gemm beside torch: squares, a linear layer's weight with few rows, bias and activation, quantised and batched products.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import torch
+import torch.nn.functional as F
+
+from . import draw, Op, rows_error, some_rows, TYPES, without_gradient
+
+GELU, SILU, HALVES = 4, 3, 1
+
+
+class Product(Op):
+    """m x n x n with a weight [n, n] as a linear layer keeps it; a square where rows is not given."""
+
+    name = "gemm"
+    cpu_widths = (512, 1024, 2048)
+    cuda_widths = (1024, 2048, 4096, 8192)
+
+    def __init__(self, label, rows=None, width=None):
+        self.label, self.rows, self.width = label, rows, width
+
+    def shapes(self, kind, device, types, widths):
+        sizes = [self.width] if self.width else self.cuda_widths if device == "cuda" else self.cpu_widths
+        return [(t, self.rows or n, n) for t in types for n in sizes if not widths or n in widths]
+
+    def traffic(self, dtype, m, n):
+        return (2 * m * n + n * n) * TYPES[dtype].itemsize, 2, 1
+
+    def tensors(self, dtype, m, n, device, generator):
+        return {
+            "a": draw(generator, dtype, device, m, n),
+            "weight": draw(generator, dtype, device, n, n),
+            "d": torch.empty(m, n, dtype=TYPES[dtype], device=device),
+        }
+
+    def arguments(self, t):
+        return {"a": t["a"], "b": t["weight"].t(), "d": t["d"]}
+
+    def function(self):
+        return lambda a, weight: F.linear(a, weight)
+
+    def inputs(self, t):
+        return [t[name] for name in t if name not in ("d",)]
+
+    def torch(self, t, compiled):
+        function = self.function()
+        if compiled is None:
+            return without_gradient(function, *self.inputs(t))
+
+        def into(d, *inputs):
+            d.copy_(function(*inputs))
+
+        return without_gradient(compiled(into), t["d"], *self.inputs(t))
+
+    def error(self, t):
+        rows = some_rows(len(t["a"]))
+        doubles = [x.double() for x in self.inputs(t)]
+        return rows_error(t["d"][rows], self.function()(doubles[0][rows], *doubles[1:]))
+
+
+class BiasGelu(Product):
+    def tensors(self, dtype, m, n, device, generator):
+        return {**super().tensors(dtype, m, n, device, generator), "bias": draw(generator, dtype, device, n)}
+
+    def arguments(self, t):
+        return {**super().arguments(t), "bias": t["bias"], "act": GELU}
+
+    def function(self):
+        return lambda a, weight, bias: F.gelu(F.linear(a, weight, bias))
+
+
+class SwiGLU(Product):
+    """weight is [2n, n]: gate and up."""
+
+    def traffic(self, dtype, m, n):
+        return (2 * m * n + 2 * n * n) * TYPES[dtype].itemsize, 2, 1
+
+    def tensors(self, dtype, m, n, device, generator):
+        return {
+            **super().tensors(dtype, m, n, device, generator),
+            "weight": draw(generator, dtype, device, 2 * n, n),
+        }
+
+    def arguments(self, t):
+        return {**super().arguments(t), "act": SILU, "gated": HALVES}
+
+    def function(self):
+        def run(a, weight):
+            gate, up = F.linear(a, weight).chunk(2, -1)
+            return F.silu(gate) * up
+
+        return run
+
+
+class Int8(Product):
+    """i8 x i8 to i32, exact; dtype says nothing here, so it runs once."""
+
+    def shapes(self, kind, device, types, widths):
+        return super().shapes(kind, device, types[:1], widths)
+
+    def traffic(self, dtype, m, n):
+        return m * n + n * n + 4 * m * n, 2, 1
+
+    def tensors(self, dtype, m, n, device, generator):
+        whole = lambda *s: torch.randint(-128, 128, s, generator=generator, dtype=torch.int8, device=device)
+        return {"a": whole(m, n), "weight": whole(n, n), "d": torch.empty(m, n, dtype=torch.int32, device=device)}
+
+    def function(self):
+        return lambda a, weight: torch._int_mm(a, weight.t())
+
+    def error(self, t):
+        rows = some_rows(len(t["a"]))
+        want = t["a"][rows].double() @ t["weight"].double().t()
+        return rows_error(t["d"][rows], want)
+
+
+OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8")]
+OPS += [Product("gemm_m1", 1, 4096), Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]

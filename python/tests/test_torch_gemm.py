@@ -1,0 +1,183 @@
+"""Matrix products for PyTorch: values, gradients, operators, torch.compile. CUDA rows run where there is a GPU.
+SPDX-License-Identifier: Apache-2.0
+"""
+import pytest
+
+from conftest import need_torch
+
+torch = need_torch()
+
+import torch.nn.functional as F  # noqa: E402
+
+import saker.torch as st  # noqa: E402
+
+DEVICES = ["cpu"]
+TYPES = [torch.float32, torch.float16, torch.bfloat16]
+ROUNDING = {torch.float32: 2.0**-20, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
+ACTS = {"none": lambda x: x, "silu": F.silu, "gelu": F.gelu, "relu2": lambda x: F.relu(x).square()}
+
+
+def near(found, expected, terms=1.0):
+    assert found.shape == expected.shape
+    bound = ROUNDING[found.dtype] * max(1.0, expected.abs().max().item()) * terms
+    assert (found.double() - expected).abs().max().item() <= bound
+
+
+def draw(device, dtype, *shapes):
+    torch.manual_seed(5)
+    return [torch.randn(s, device=device).to(dtype).requires_grad_() for s in shapes]
+
+
+def compare(run, reference, inputs, terms=2.0):
+    doubles = [t.detach().double().requires_grad_() for t in inputs]
+    y, want = run(*inputs), reference(*doubles)
+    near(y, want)
+    dy = torch.randn_like(y)
+    wanted = torch.autograd.grad(want, doubles, dy.double())
+    for t, found, expected in zip(inputs, torch.autograd.grad(y, inputs, dy), wanted):
+        assert found.dtype == t.dtype
+        near(found, expected, terms)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("act", ACTS)
+def test_linear(device, dtype, act):
+    x, w, b = draw(device, dtype, (3, 5, 24), (40, 24), (40,))
+    compare(lambda x, w, b: st.linear(x, w, b, activation=act), lambda x, w, b: ACTS[act](F.linear(x, w, b)), [x, w, b])
+    compare(lambda x, w: st.linear(x, w, activation=act), lambda x, w: ACTS[act](F.linear(x, w)), [x, w])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_gated_linear(device, dtype):
+    x, w, b = draw(device, dtype, (7, 24), (40, 24), (40,))
+
+    def halves(x, w, b):
+        gate, up = F.linear(x, w, b).chunk(2, -1)
+        return F.silu(gate) * up
+
+    def pairs(x, w, b):
+        v = F.linear(x, w, b)
+        return F.silu(v[..., ::2]) * v[..., 1::2]
+
+    compare(lambda *t: st.linear(*t, activation="silu", gated="halves"), halves, [x, w, b], 8.0)
+    compare(lambda *t: st.linear(*t, activation="silu", gated="interleaved"), pairs, [x, w, b], 8.0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_linear_module(device):
+    layer = st.Linear(16, 8, activation="gelu", device=device)
+    x = torch.randn(4, 16, device=device)
+    near(layer(x), F.gelu(F.linear(x.double(), layer.weight.double(), layer.bias.double())))
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None and layer.bias.grad is not None
+    assert "gelu" in repr(layer)
+    with pytest.raises(ValueError):
+        st.linear(x, layer.weight, activation="swish")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shapes", [((5, 7), (7, 3)), ((2, 5, 7), (7, 3)), ((2, 1, 5, 7), (4, 7, 3)), ((7,), (7, 3)),
+                                    ((5, 7), (7,)), ((7,), (7,)), ((2, 5, 0), (0, 3))])
+def test_matmul(device, dtype, shapes):
+    compare(st.matmul, torch.matmul, draw(device, dtype, *shapes))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_matmul_strides_and_integers(device):
+    a, b = draw(device, torch.float32, (6, 20), (9, 6))
+    compare(lambda a, b: st.matmul(a.t(), b.t()), lambda a, b: torch.matmul(a.t(), b.t()), [a, b])
+    i = torch.randint(-128, 128, (13, 50), dtype=torch.int8, device=device)
+    assert torch.equal(st.matmul(i, i.t()), torch.matmul(i.int(), i.t().int()))
+    assert torch.equal(st.matmul(i.int(), i.t().int()), torch.matmul(i.int(), i.t().int()))
+    ones = torch.ones(20, 2, device=device)
+    near(st.matmul(a, ones, dtype=torch.bfloat16), a.double() @ ones.double())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_scaled_matmul(device, dtype):
+    torch.manual_seed(3)
+    a, b = torch.randn(10, 260, device=device), torch.randn(140, 260, device=device)
+    bias = torch.randn(140, device=device)
+    (qa, sa), (qb, sb) = st.quantize(a, dtype), st.quantize(b, dtype)
+    want = (qa.double() * sa.double()[:, None]) @ (qb.double() * sb.double()[:, None]).t()
+    near(st.scaled_matmul(qa, qb.t(), sa, sb), want)
+    near(st.scaled_matmul(qa, qb.t(), sa, sb, bias=bias, activation="silu", dtype=torch.float32),
+         F.silu(want + bias.double()))
+    (qa, sa), (qb, sb) = (st.quantize(t, dtype, per="tensor") for t in (a, b))
+    near(st.scaled_matmul(qa, qb.t(), sa, sb), (qa.double() @ qb.double().t()) * sa.double() * sb.double())
+    (qa, sa), (qb, sb) = st.quantize(a, dtype, per="block"), st.quantize(b, dtype, per="block2d")
+    spread_a = sa.repeat_interleave(128, -1)[:, :260].double()
+    spread_b = sb.repeat_interleave(128, -1)[:, :260].repeat_interleave(128, 0)[:140].double()
+    near(st.scaled_matmul(qa, qb.t(), sa, sb.t()), (qa.double() * spread_a) @ (qb.double() * spread_b).t())
+    if dtype == torch.int8:
+        assert torch.equal(st.scaled_matmul(qa, qb.t(), dtype=torch.int32), torch.matmul(qa.int(), qb.t().int()))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_weight_only(device):
+    torch.manual_seed(4)
+    a, w = torch.randn(6, 96, device=device).bfloat16(), torch.randn(50, 96, device=device)
+    q, scale = st.quantize(w, torch.int8, per="group", group=32)
+    want = a.double() @ (q.double() * scale.repeat_interleave(32, -1).double()).t()
+    near(st.scaled_matmul(a, q.t(), b_scale=scale.t(), group=32), want)
+    with pytest.raises(ValueError):
+        st.scaled_matmul(a, q.t(), b_scale=scale.t(), scaling="rows")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_grouped(device, dtype):
+    a, b = draw(device, dtype, (20, 12), (4, 12, 10))
+    offsets = torch.tensor([0, 7, 7, 15, 20], device=device)
+
+    def reference(a, b):
+        return torch.cat([a[s:e] @ b[g] for g, (s, e) in enumerate(zip(offsets[:-1], offsets[1:]))])
+
+    compare(lambda a, b: st.grouped_matmul(a, b, offsets), reference, [a, b])
+    compare(lambda a, b: st.grouped_matmul(a, b, offsets.int()), reference, [a, b])
+    bias = torch.randn(4, 10, device=device, dtype=dtype)
+    want = F.silu(reference(a.double(), b.double()) + bias.double().repeat_interleave(offsets.diff(), 0))
+    near(st.grouped_matmul(a.detach(), b.detach(), offsets, bias=bias, activation="silu"), want)
+    with pytest.raises(NotImplementedError):
+        st.grouped_matmul(a, b, offsets, bias=bias)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_operators(device):
+    x, w, b = draw(device, torch.float32, (3, 4, 16), (8, 16), (8,))
+    check = torch.library.opcheck
+    check(torch.ops.saker.linear, (x, w, b, 3, 0, True))
+    check(torch.ops.saker.linear, (x, w, None, 0, 0, False))
+    check(torch.ops.saker.linear, (x, w, b, 3, 1, True))
+    xd, wd = x.detach(), w.detach()
+    dy, pre = torch.randn(3, 4, 8, device=device), torch.randn(3, 4, 8, device=device)
+    check(torch.ops.saker.linear_backward, (dy, xd, wd, pre, 3, 0, torch.float32, True, True, True))
+    check(torch.ops.saker.linear_backward, (dy, xd, wd, None, 0, 0, torch.float32, True, False, False))
+    check(torch.ops.saker.matmul, (x, w.t(), torch.float32))
+    i, s = torch.ones(4, 8, dtype=torch.int8, device=device), torch.ones(4, device=device)
+    check(torch.ops.saker.scaled_matmul, (i, i.t(), s, s, None, None, 2, 0, 0, 0, torch.float32))
+    a, e = draw(device, torch.float32, (6, 5), (2, 5, 4))
+    offsets = torch.tensor([0, 2, 6], device=device)
+    check(torch.ops.saker.grouped_matmul, (a, e, offsets, None, 0, 0))
+    check(torch.ops.saker.grouped_matmul_k, (a.detach().t(), a.detach(), offsets))
+
+
+def function(x, w, b):
+    return st.matmul(st.linear(x * 2, w, b, activation="gelu"), w) + x
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_fullgraph(device, backend):
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend=backend)
+    inputs = draw(device, torch.float32, (5, 32), (16, 32), (16,))
+    y, expected = compiled(*inputs), function(*inputs)
+    torch.testing.assert_close(y, expected)
+    dy = torch.randn_like(y)
+    for f, e in zip(torch.autograd.grad(y, inputs, dy), torch.autograd.grad(expected, inputs, dy)):
+        torch.testing.assert_close(f, e)

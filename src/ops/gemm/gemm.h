@@ -1,0 +1,111 @@
+/* gemm.h - the job of gemm.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *   v = alpha * scales * (a x b) + beta * c + bias;  d = act(v), act(gate) * up, or v * act'(saved)
+ * Everything is addressed by strides: a batch index gives each tensor an offset, then row and column strides.
+ * On the CPU: a step that packs a and b into panels, a step of tiles of d, and one that adds up dbias. gemm_pack does
+ * the first for b alone. */
+#ifndef SKR_GEMM_H
+#define SKR_GEMM_H
+
+#include "../../core/job.h"
+
+/* The same numbers as saker_gemm_scaling, saker_act and saker_gated. */
+enum { SKR_GEMM_NONE, SKR_GEMM_TENSOR, SKR_GEMM_ROW_COLUMN, SKR_GEMM_BLOCK, SKR_GEMM_GROUP };
+
+/* Arithmetic of the CPU kernels (gemm_tiles.def). */
+typedef enum skr_gemm_kind { SKR_GEMM_F32, SKR_GEMM_BF16, SKR_GEMM_I8, SKR_GEMM_INT, SKR_GEMM_KINDS } skr_gemm_kind;
+
+/* The same numbers as saker_gemm_schedule. */
+enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLIT_K, SKR_GEMM_STREAM_K };
+
+/* CPU steps. */
+enum { SKR_GEMM_PACK, SKR_GEMM_PARTS, SKR_GEMM_TILES, SKR_GEMM_DBIAS };
+/* Columns of dbias that a task of the last step adds up; blocks of a_scale and b_scale. */
+enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128, SKR_GEMM_MAX_MR = 32, SKR_GEMM_MAX_NR = 32 };
+/* Up to so many rows of a the columns of b are not packed ahead, but used as they pass. */
+enum { SKR_GEMM_SKINNY = 16 };
+
+/* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */
+typedef struct skr_gemm_matrix {
+    skr_rows at; /* data, type, strides over the batch's dimensions; col_stride is j's */
+    int64_t row; /* i's */
+} skr_gemm_matrix;
+
+/* One register tile: what gemm_tiles.def says. */
+typedef struct skr_gemm_tile {
+    int32_t mr, nr, ka, kb, granule, kc;
+} skr_gemm_tile;
+
+typedef struct skr_gemm_job {
+    skr_job_head head;
+    skr_row_space batch;
+    int64_t m, n, k; /* n: columns of b */
+    skr_gemm_matrix a, b, c, d, pre, saved, a_scale, b_scale, b_zero;
+    skr_param bias, dbias; /* stride: between elements */
+    int64_t group;
+    float alpha, beta;
+    int32_t scaling, act, gated, bias_rows, accumulate, exact; /* exact: d is i32 */
+    int32_t schedule, allow_tf32, b_packed;
+    skr_param gather,
+        scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
+    int64_t gather_rows, scatter_rows;
+    /* CPU plan */
+    int32_t kind, skinny, split; /* split: k blocks are tasks of their own */
+    skr_gemm_tile tile;
+    char *packed;               /* panels of b that the caller keeps, or NULL */
+    int64_t seg, segs, seg_pad; /* k values of a segment (a k block, or a scale's group), segments of a block, padded */
+    int64_t n_blocks;           /* k blocks */
+    int64_t m_panels, n_panels; /* panels of a and b; gated: n_panels counts gate and up */
+    int64_t a_batches, b_batches, a_batch_bytes, b_batch_bytes, a_at, b_at;
+    int64_t tile_m, tile_n, m_tiles, n_tiles; /* panels of a task, tasks of a batch */
+    int64_t scratch_at, scratch_bytes;        /* for each worker */
+    int64_t scale_bytes;                      /* of them, scales of a panel's columns */
+    int64_t parts_at;                         /* dbias: a row for each batch and m tile */
+    int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
+    int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;
+} skr_gemm_job;
+
+/* What begins a packed b: everything that its panels depend on. */
+typedef struct skr_gemm_tag {
+    char magic[8], level[16];
+    int32_t kind, type, gated, scaling;
+    skr_gemm_tile tile;
+    int64_t n, k, group, seg, segs, seg_pad, n_blocks, n_panels;
+} skr_gemm_tag;
+/* The panels follow it. Where both begin must be a multiple of this. */
+enum { SKR_GEMM_PACK_ALIGN = 16 };
+
+typedef struct skr_gemm_pack_job {
+    skr_gemm_job gemm; /* only b and what belongs to it; its head is the job's */
+    char *out;         /* NULL: only bytes */
+    int64_t out_bytes; /* of the tensor */
+    int64_t *bytes;    /* NULL: not wanted */
+    int64_t need;
+    skr_gemm_tag tag;
+} skr_gemm_pack_job;
+/* Its CPU steps. */
+enum { SKR_GEMM_PACK_TAG, SKR_GEMM_PACK_PANELS };
+
+/* A group of grouped_gemm, after its offsets were made sound. */
+typedef struct skr_gemm_group {
+    int64_t first, count; /* rows, or k's */
+    int64_t panels;       /* panels of a before it; k's: padded k's before it */
+    int64_t tiles;        /* rows: tiles of rows before it */
+} skr_gemm_group;
+
+typedef struct skr_grouped_gemm_job {
+    skr_gemm_job gemm; /* for one group: the batch is the group's number; m (or k) and addresses are still missing */
+    skr_param offsets;
+    int64_t groups, total; /* total: rows, or k's, of all groups */
+    int64_t bias_stride;   /* between groups */
+    int32_t along_k, reserved;
+    /* CPU plan */
+    int64_t table_at;  /* skr_gemm_group [groups + 1] */
+    int64_t max_tiles; /* rows: tiles of rows at most */
+    int64_t pack_tasks;
+} skr_grouped_gemm_job;
+/* Its CPU steps. */
+enum { SKR_GROUPED_TABLE, SKR_GROUPED_PACK, SKR_GROUPED_TILES };
+
+#endif

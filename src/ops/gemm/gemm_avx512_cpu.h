@@ -1,0 +1,129 @@
+/* gemm_avx512_cpu.h - register tiles of x86-64's dot-product and matrix instructions: VNNI, AVX512-BF16, AMX.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * AVX-512: 12 rows x two vectors of 16 columns; a's k pairs (bf16) or quadruples (i8) are broadcast as 32-bit words.
+ * AMX: 32 x 32 as 2 x 2 tiles of 16 x 16; a's panel holds whole tile rows of 64 bytes, b's the same words as AVX-512.
+ */
+#ifndef SKR_GEMM_AVX512_CPU_H
+#define SKR_GEMM_AVX512_CPU_H
+
+#include "gemm_micro_cpu.h"
+
+#if !defined(SKR_LEVEL_amx)
+
+SKR_FN __m512i word_at(const void *p)
+{
+    int32_t w;
+    __builtin_memcpy(&w, p, 4);
+    return _mm512_set1_epi32(w);
+}
+
+/* VPDPBUSD multiplies unsigned by signed bytes: a is taken as a + 128, and 128 times b's sums, made beside, are taken
+ * off again. */
+SKR_IN_ORDER static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
+{
+    enum { MR = TILE(I8, MR), NR = TILE(I8, NR) };
+    __m512i acc[MR][2], extra0 = _mm512_setzero_si512(), extra1 = extra0;
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    UNROLLED
+    for (int i = 0; i < MR; i++)
+        acc[i][0] = acc[i][1] = _mm512_setzero_si512();
+    for (; k > 0; k -= 4, a += 4 * MR, b += 4 * NR) {
+        __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
+        extra0 = _mm512_dpbusd_epi32(extra0, flip, b0);
+        extra1 = _mm512_dpbusd_epi32(extra1, flip, b1);
+        UNROLLED
+        for (int i = 0; i < MR; i++) {
+            __m512i x = _mm512_xor_si512(word_at(a + 4 * i), flip);
+            acc[i][0] = _mm512_dpbusd_epi32(acc[i][0], x, b0);
+            acc[i][1] = _mm512_dpbusd_epi32(acc[i][1], x, b1);
+        }
+    }
+    UNROLLED
+    for (int i = 0; i < MR; i++) {
+        _mm512_storeu_si512(t + i * NR, _mm512_sub_epi32(acc[i][0], extra0));
+        _mm512_storeu_si512(t + i * NR + 16, _mm512_sub_epi32(acc[i][1], extra1));
+    }
+}
+
+#if defined(SKR_LEVEL_avx512bf16)
+SKR_IN_ORDER static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
+{
+    enum { MR = TILE(BF16, MR), NR = TILE(BF16, NR) };
+    __m512 acc[MR][2];
+    UNROLLED
+    for (int i = 0; i < MR; i++)
+        acc[i][0] = acc[i][1] = _mm512_setzero_ps();
+    for (; k > 0; k -= 2, a += 2 * MR, b += 2 * NR) {
+        __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 32);
+        UNROLLED
+        for (int i = 0; i < MR; i++) {
+            __m512bh x = (__m512bh)word_at(a + 2 * i);
+            acc[i][0] = _mm512_dpbf16_ps(acc[i][0], x, b0);
+            acc[i][1] = _mm512_dpbf16_ps(acc[i][1], x, b1);
+        }
+    }
+    UNROLLED
+    for (int i = 0; i < MR; i++) {
+        _mm512_storeu_ps(t + i * NR, acc[i][0]);
+        _mm512_storeu_ps(t + i * NR + 16, acc[i][1]);
+    }
+}
+#endif
+
+#else /* amx */
+
+/* Tiles 0 to 3 hold the result, 4 and 5 rows of a, 6 and 7 columns of b: all 16 rows of 64 bytes. */
+static void amx_begin(void)
+{
+    _Alignas(64) uint8_t config[64] = {1};
+    for (int i = 0; i < 8; i++) {
+        config[16 + 2 * i] = 64;
+        config[48 + i] = 16;
+    }
+    _tile_loadconfig(config);
+}
+
+static void amx_end(void)
+{
+    _tile_release();
+}
+
+#define AMX_LOOP(dot)                                                                                                  \
+    _tile_zero(0);                                                                                                     \
+    _tile_zero(1);                                                                                                     \
+    _tile_zero(2);                                                                                                     \
+    _tile_zero(3);                                                                                                     \
+    for (; k > 0; k -= step, pa += 2048, pb += 2048) {                                                                 \
+        _tile_loadd(6, pb, 128);                                                                                       \
+        _tile_loadd(4, pa, 64);                                                                                        \
+        _tile_loadd(7, pb + 64, 128);                                                                                  \
+        dot(0, 4, 6);                                                                                                  \
+        _tile_loadd(5, pa + 1024, 64);                                                                                 \
+        dot(1, 4, 7);                                                                                                  \
+        dot(2, 5, 6);                                                                                                  \
+        dot(3, 5, 7);                                                                                                  \
+    }                                                                                                                  \
+    _tile_stored(0, t, 128);                                                                                           \
+    _tile_stored(1, t + 16, 128);                                                                                      \
+    _tile_stored(2, t + 16 * 32, 128);                                                                                 \
+    _tile_stored(3, t + 16 * 32 + 16, 128);
+
+static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
+{
+    const char *pa = (const char *)a, *pb = (const char *)b;
+    enum { step = 32 };
+    AMX_LOOP(_tile_dpbf16ps)
+}
+
+static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
+{
+    const char *pa = (const char *)a, *pb = (const char *)b;
+    enum { step = 64 };
+    AMX_LOOP(_tile_dpbssd)
+}
+#undef AMX_LOOP
+
+#endif
+
+#endif

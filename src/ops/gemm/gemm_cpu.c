@@ -1,0 +1,498 @@
+/* gemm_cpu.c - gemm: panels, tiles of d, sums of dbias. Compiled once per instruction-set level.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A task of the main step makes a block of d: for each k block, for each panel of b (which stays in L1), for each panel
+ * of a (from L2), one register tile. All sums of an element are made by one task in the order of k. */
+#include "gemm_cpu.h"
+#include "gemm_epilogue_cpu.h"
+#include "gemm_micro_cpu.h"
+#include "gemm_pack_cpu.h"
+#if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+#include "gemm_skinny_groups_neon_cpu.h"
+#include "gemm_skinny_neon_cpu.h"
+#endif
+#if defined(SKR_LEVEL_neonmm)
+#include "gemm_neonmm_cpu.h"
+#elif defined(SKR_LEVEL_avx512) || defined(SKR_LEVEL_avx512bf16) || defined(SKR_LEVEL_amx)
+#include "gemm_avx512_cpu.h"
+#endif
+
+SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
+{
+#if HAS_BF16
+    if (kind == SKR_GEMM_BF16) {
+        micro_bf16(k, a, b, t);
+        return;
+    }
+#endif
+#if HAS_I8
+    if (kind == SKR_GEMM_I8) {
+        micro_i8(k, a, b, t);
+        return;
+    }
+#endif
+    if (kind == SKR_GEMM_F32)
+        micro_f32(k, a, b, t);
+    else
+        micro_int(k, a, b, (uint32_t *)t);
+}
+
+/* ---------------------------------------------------------------- columns and panels */
+
+/* Panel p of b: which columns it has. Gated, panels come in pairs of gate and up for the same columns of d. */
+typedef struct columns {
+    int64_t n0;
+    int step, n, half; /* half: 1 for up */
+} columns;
+
+static columns panel_columns(const job_t *job, int64_t p)
+{
+    int nr = job->tile.nr;
+    int64_t j = (job->gated ? p / 2 : p) * nr, all = job->gated ? job->n / 2 : job->n;
+    int n = all - j < nr ? (int)(all - j) : nr;
+    int half = job->gated ? (int)(p & 1) : 0;
+    if (!job->gated)
+        return (columns){j, 1, n, 0};
+    if (job->gated == 1)
+        return (columns){j + half * all, 1, n, half};
+    return (columns){2 * j + half, 2, n, half};
+}
+
+/* Bytes of a panel of `rows` rows over one k block; the last block has fewer k's. */
+SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
+{
+    int64_t k;
+    if (job->segs == 1) {
+        segment_k(job, block, 0, &k);
+    } else {
+        int64_t left = (job->k + job->seg - 1) / job->seg - block * job->segs;
+        k = (left < job->segs ? left : job->segs) * job->seg_pad;
+    }
+    return k * rows * kind_bytes(job->kind);
+}
+
+/* Panel p of k block `block`. */
+static char *panel(const job_t *job, int is_b, int64_t batch, int64_t block, int64_t p)
+{
+    char *base = is_b && job->packed ? job->packed : (char *)job->head.workspace + (is_b ? job->b_at : job->a_at);
+    int R = is_b ? job->tile.nr : job->tile.mr;
+    int64_t panels = is_b ? job->n_panels : job->m_panels, of_batch = is_b ? job->b_batch_bytes : job->a_batch_bytes;
+    int64_t z = (is_b ? job->b_batches : job->a_batches) == 1 ? 0 : batch;
+    return base + z * of_batch + block * panels * panel_bytes(job, R, 0) + p * panel_bytes(job, R, block);
+}
+
+/* Panels first ... end - 1 of a or b, all k blocks. */
+static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first, int64_t end)
+{
+    side s = side_of(job, is_b, batch);
+    int R = is_b ? job->tile.nr : job->tile.mr;
+    int64_t rows = is_b ? job->n : job->m;
+    int64_t whole = rows / R < end ? rows / R : end; /* panels without missing rows */
+    int granule = is_b ? job->tile.kb : job->tile.ka;
+    for (int64_t block = 0; block < job->n_blocks; block++) {
+        int64_t p = first;
+        bool in_place = is_b ? !job->gated : !job->gather.data;
+        if (s.rs == 1 && in_place && moved(job, &s) && granule <= 8 && whole > p) {
+            pack_across(job, &s, p * R, whole - p, block, panel_bytes(job, R, block),
+                        panel(job, is_b, batch, block, p));
+            p = whole;
+        }
+        for (; p < end; p++) {
+            int64_t left = rows - p * R;
+            columns c = {p * R, 1, left < R ? (int)left : R, 0};
+            if (is_b)
+                c = panel_columns(job, p);
+            pack_panel(job, &s, c.n0, c.step, c.n, block, panel(job, is_b, batch, block, p));
+        }
+    }
+}
+
+/* Task `task` of one side: some panels of one batch. */
+static void pack_task(const job_t *job, int is_b, int64_t task)
+{
+    int64_t panels = is_b ? job->n_panels : job->m_panels;
+    int64_t per_task = is_b ? job->b_panels_per_task : job->a_panels_per_task;
+    int64_t tasks = (panels + per_task - 1) / per_task, first = task % tasks * per_task;
+    pack_panels(job, is_b, task / tasks, first, first + per_task < panels ? first + per_task : panels);
+}
+
+/* ---------------------------------------------------------------- one register tile */
+
+/* What a task knows of its batch. */
+typedef struct task_state {
+    const job_t *job;
+    side a, b;
+    int64_t batch;
+    finish_batch f;
+    float *scales; /* of the columns of the panel at hand, for each segment; gated: of two */
+    float *sums;   /* of the k blocks so far */
+    int64_t ld;
+    char *b_panel; /* skinny: the panel at hand; gated: two */
+} task_state;
+
+/* Whether sums of segments are scaled apart. */
+SKR_FN bool scaled_apart(const job_t *job)
+{
+    return (job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP) && job->kind != SKR_GEMM_F32;
+}
+
+/* Scales of the columns of a panel of b in one k block. */
+static void take_scales(const task_state *s, int64_t block, columns c)
+{
+    const job_t *job = s->job;
+    int nr = job->tile.nr;
+    float *to = s->scales + c.half * job->segs * nr;
+    for (int64_t g = 0; g < job->segs; g++, to += nr) {
+        int64_t k0 = (block * job->segs + g) * job->seg;
+        for (int j = 0; j < nr; j++)
+            to[j] = j < c.n && k0 < job->k ? scale_of(job, &s->b, c.n0 + (int64_t)j * c.step, k0) : 0;
+    }
+}
+
+/* t = sums * scales (+ what t holds): the product of segment g of a k block. */
+SKR_FN void add_scaled_body(int ints, int by_row, const task_state *s, int64_t m0, int rows, int64_t k0,
+                            const float *scales, int fresh, const float *sums, float *t)
+{
+    const job_t *job = s->job;
+    int nr = job->tile.nr;
+    for (int r = 0; r < rows; r++, sums += nr, t += nr) {
+        vf row = v_set1(by_row ? scale_of(job, &s->a, m0 + r, k0) : 1);
+        for (int j = 0; j < nr; j += SKR_LANES) {
+            vf scale = v_load(SKR_F32, scales, j);
+            scale = by_row ? v_mul(row, scale) : scale;
+            vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, j);
+            v_store_float(SKR_F32, t, j, v_fma(sum_at(ints, sums, j), scale, old));
+        }
+    }
+}
+
+static void add_scaled(const task_state *s, int64_t m0, int rows, int64_t k0, const float *scales, int fresh,
+                       const float *sums, float *t)
+{
+    int ints = s->job->kind == SKR_GEMM_I8, by_row = s->job->scaling == SKR_GEMM_BLOCK && s->job->a_scale.at.data;
+    if (ints && by_row)
+        add_scaled_body(1, 1, s, m0, rows, k0, scales, fresh, sums, t);
+    else if (ints)
+        add_scaled_body(1, 0, s, m0, rows, k0, scales, fresh, sums, t);
+    else if (by_row)
+        add_scaled_body(0, 1, s, m0, rows, k0, scales, fresh, sums, t);
+    else
+        add_scaled_body(0, 0, s, m0, rows, k0, scales, fresh, sums, t);
+}
+
+/* t = this k block's part of the tile. */
+static void block_tile(const task_state *s, int64_t block, const char *pa, const char *pb, int64_t m0, int rows,
+                       columns c, float *t)
+{
+    const job_t *job = s->job;
+    int size = kind_bytes(job->kind), mr = job->tile.mr, nr = job->tile.nr;
+    int64_t pad;
+    if (!scaled_apart(job)) {
+        segment_k(job, block, 0, &pad);
+        micro(job->kind, pad, pa, pb, t);
+        return;
+    }
+    const float *scales = s->scales + c.half * job->segs * nr;
+    _Alignas(64) float part[MAX_MR * MAX_NR];
+    for (int64_t g = 0; g < job->segs; g++, scales += nr) {
+        if (!segment_k(job, block, g, &pad))
+            break;
+        micro(job->kind, pad, pa + g * job->seg_pad * mr * size, pb + g * job->seg_pad * nr * size, part);
+        add_scaled(s, m0, rows, (block * job->segs + g) * job->seg, scales, g == 0, part, t);
+    }
+}
+
+/* to = old + from. */
+SKR_FN void add_tile(int ints, const float *from, int64_t from_ld, float *to, int64_t to_ld, const float *old,
+                     int64_t old_ld, int mr, int nr)
+{
+    for (int r = 0; r < mr; r++)
+        for (int j = 0; j < nr; j += SKR_LANES) {
+            vf x = v_load(SKR_F32, from, r * from_ld + j), y = v_load(SKR_F32, old, r * old_ld + j);
+            vf sum = ints ? v_of_bits(vi_add(v_bits(x), v_bits(y))) : v_add(y, x);
+            v_store_float(SKR_F32, to, r * to_ld + j, sum);
+        }
+}
+
+/* Sums of a tile over the k blocks: in `sums` until the last one. The first block stores there, middle ones add, the
+ * last one adds to t. */
+static void make_tile(const task_state *s, int64_t block, int64_t ip, int64_t m_panel, const char *pb, columns c,
+                      int64_t jp, float *t)
+{
+    const job_t *job = s->job;
+    int mr = job->tile.mr, nr = job->tile.nr;
+    int64_t m0 = m_panel * mr, left = job->m - m0;
+    int rows = left < mr ? (int)left : mr;
+    block_tile(s, block, panel(job, 0, s->batch, block, m_panel), pb, m0, rows, c, t);
+    if (job->n_blocks == 1)
+        return;
+    float *sums = s->sums + ip * mr * s->ld + jp * nr;
+    if (block == 0) {
+        for (int r = 0; r < rows; r++)
+            __builtin_memcpy(sums + r * s->ld, t + r * nr, (size_t)nr * 4);
+    } else if (block < job->n_blocks - 1) {
+        add_tile(s->f.ints, t, nr, sums, s->ld, sums, s->ld, rows, nr);
+    } else {
+        add_tile(s->f.ints, t, nr, t, nr, sums, s->ld, rows, nr);
+    }
+}
+
+/* ---------------------------------------------------------------- a block of d */
+
+/* Panel p of b, and its columns' scales. */
+static const char *b_panel(const task_state *s, int64_t block, int64_t p, columns c)
+{
+    if (scaled_apart(s->job))
+        take_scales(s, block, c);
+    if (!s->job->skinny || s->job->packed)
+        return panel(s->job, 1, s->batch, block, p);
+    char *at = s->b_panel + c.half * panel_bytes(s->job, s->job->tile.nr, 0);
+    pack_panel(s->job, &s->b, c.n0, c.step, c.n, block, at);
+    return at;
+}
+
+#if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+/* Whether few rows can use b as it lies. */
+static bool skinny_as_it_lies(const job_t *job, const side *b)
+{
+#if defined(SKR_LEVEL_neonmm)
+    if (skinny_groups(job, b))
+        return true;
+#endif
+    return skinny_direct(job, b);
+}
+
+/* Few rows: all columns of the task at once, k block by k block, then the epilogue panel by panel. The scratch memory
+ * holds the block's sums, those so far, and room for the kernel. */
+static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
+{
+    const job_t *job = s->job;
+    int nr = job->tile.nr, rows = (int)job->m;
+    int64_t n0 = n_first * nr, left = job->n - n0, ld = s->ld;
+    int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
+    float *sums = s->sums, *part = sums + job->tile.mr * ld, *spare = part + job->tile.mr * ld;
+    int width = skinny_width(&s->b, cols);
+#if defined(SKR_LEVEL_neonmm)
+    bool groups = skinny_groups(job, &s->b);
+    const uint8_t *whole_a = (const uint8_t *)panel(job, 0, s->batch, 0, 0);
+    if (groups && job->kind == SKR_GEMM_I8) {
+        even_odd(whole_a, job->k, (uint8_t *)spare);
+        whole_a = (const uint8_t *)spare;
+    }
+#endif
+    for (int j = 0; j < cols; j += width) {
+        int n = cols - j < width ? cols - j : width;
+        for (int64_t block = 0; block < job->n_blocks; block++) {
+            float *out = block ? part : sums + j;
+#if defined(SKR_LEVEL_neonmm)
+            if (groups)
+                groups_block(job, &s->b, whole_a, block, n0 + j, n, out, ld);
+            else
+#endif
+                skinny_block(job, &s->a, &s->b, panel(job, 0, s->batch, block, 0), block, n0 + j, n, spare, out, ld);
+            if (block)
+                add_tile(s->f.ints, part, ld, sums + j, ld, sums + j, ld, rows, n);
+        }
+    }
+    for (int j = 0; j < cols; j += nr) {
+        _Alignas(64) float tile[MAX_MR * MAX_NR];
+        finish_columns c;
+        int n = cols - j < nr ? cols - j : nr;
+        finish_take_columns(job, &s->f, n0 + j, 1, n, &c);
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < nr; i++)
+                tile[r * nr + i] = i < n ? sums[r * ld + j + i] : 0;
+        finish(job, &s->f, 0, rows, nr, &c, tile, NULL, NULL, NULL);
+    }
+}
+#endif
+
+/* Which block of d a task makes. */
+typedef struct block_of_d {
+    int64_t batch, mt, nt;
+} block_of_d;
+
+static block_of_d block_at(const job_t *job, int64_t task)
+{
+    return (block_of_d){task / job->m_tiles / job->n_tiles, task % job->m_tiles, task / job->m_tiles % job->n_tiles};
+}
+
+static task_state start_task(const job_t *job, int64_t batch, int worker)
+{
+    char *scratch = (char *)job->head.workspace + job->scratch_at + worker * job->scratch_bytes;
+    int64_t ld = job->tile_n * job->tile.nr;
+    float *scales = (float *)scratch;
+    scratch += job->scale_bytes;
+    return (task_state){.job = job,
+                        .a = side_of(job, 0, batch),
+                        .b = side_of(job, 1, batch),
+                        .batch = batch,
+                        .f = finish_start(job, batch),
+                        .scales = scales,
+                        .sums = (float *)scratch,
+                        .ld = ld,
+                        .b_panel = scratch + (job->n_blocks > 1 ? job->tile_m * job->tile.mr * ld * 4 : 0)};
+}
+
+/* Sums of the k blocks of one block of d, when they are tasks of their own: blocks one after the other. */
+static float *split_sums(const job_t *job, int64_t task)
+{
+    return (float *)((char *)job->head.workspace + job->split_at + task * job->n_blocks * job->split_bytes);
+}
+
+/* One k block of a block of d. */
+static void parts_step(const job_t *job, int64_t task, int worker)
+{
+    int64_t block = task % job->n_blocks;
+    block_of_d where = block_at(job, task / job->n_blocks);
+    task_state s = start_task(job, where.batch, worker);
+    int mr = job->tile.mr, nr = job->tile.nr;
+    float *out = split_sums(job, task / job->n_blocks) + block * (job->split_bytes / 4);
+    int64_t m_first = where.mt * job->tile_m, n_first = where.nt * job->tile_n;
+    for (int64_t jp = 0; jp < job->tile_n && n_first + jp < job->n_panels; jp++) {
+        columns c = panel_columns(job, n_first + jp);
+        const char *pb = b_panel(&s, block, n_first + jp, c);
+        for (int64_t ip = 0; ip < job->tile_m && m_first + ip < job->m_panels; ip++) {
+            int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
+            block_tile(&s, block, panel(job, 0, s.batch, block, m_first + ip), pb, m0, left < mr ? (int)left : mr, c,
+                       out + (jp * job->tile_m + ip) * mr * nr);
+        }
+    }
+}
+
+/* Tile (ip, jp) of a block of d from its k blocks' sums, in their order. */
+static void join_parts(const task_state *s, const float *parts, int64_t ip, int64_t jp, float *t)
+{
+    const job_t *job = s->job;
+    int mr = job->tile.mr, nr = job->tile.nr;
+    parts += (jp * job->tile_m + ip) * mr * nr;
+    __builtin_memcpy(t, parts, (size_t)mr * (size_t)nr * 4);
+    for (int64_t block = 1; block < job->n_blocks; block++)
+        add_tile(s->f.ints, parts + block * (job->split_bytes / 4), nr, t, nr, t, nr, mr, nr);
+}
+
+/* A block of d. task: its number, where the k blocks' sums are there already. */
+static void make_block(const job_t *job, block_of_d where, int64_t task, int worker)
+{
+    int64_t m_first = where.mt * job->tile_m, n_first = where.nt * job->tile_n;
+    int64_t m_n = job->m_panels - m_first, n_n = job->n_panels - n_first;
+    m_n = m_n < job->tile_m ? m_n : job->tile_m;
+    n_n = n_n < job->tile_n ? n_n : job->tile_n;
+    int mr = job->tile.mr, nr = job->tile.nr, pair = job->gated ? 2 : 1;
+    task_state s = start_task(job, where.batch, worker);
+#if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+    if (job->n_blocks && !job->dbias.data && skinny_as_it_lies(job, &s.b)) {
+        skinny_tiles(&s, n_first, n_n);
+        return;
+    }
+#endif
+    float *dbias = job->dbias.data ? (float *)((char *)job->head.workspace + job->parts_at) +
+                                         (where.batch * job->m_tiles + where.mt) * job->n
+                                   : NULL;
+    const float *parts = job->split ? split_sums(job, task) : NULL;
+    _Alignas(64) float tile[2][MAX_MR * MAX_NR];
+    int64_t blocks = job->n_blocks && !parts ? job->n_blocks : 1;
+    for (int64_t block = 0; block < blocks; block++)
+        for (int64_t jp = 0; jp < n_n; jp += pair) {
+            bool last = block == blocks - 1;
+            columns c[2];
+            finish_columns fc[2];
+            float db[MAX_NR] = {0};
+            const char *pb[2] = {NULL, NULL};
+            for (int h = 0; h < pair; h++) {
+                c[h] = panel_columns(job, n_first + jp + h);
+                if (job->n_blocks && !parts)
+                    pb[h] = b_panel(&s, block, n_first + jp + h, c[h]);
+                if (last)
+                    finish_take_columns(job, &s.f, c[h].n0, c[h].step, c[h].n, &fc[h]);
+            }
+            for (int64_t ip = 0; ip < m_n; ip++) {
+                int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
+                for (int h = 0; h < pair; h++) {
+                    if (!job->n_blocks)
+                        __builtin_memset(tile[h], 0, sizeof tile[h]);
+                    else if (parts)
+                        join_parts(&s, parts, ip, jp + h, tile[h]);
+                    else
+                        make_tile(&s, block, ip, m_first + ip, pb[h], c[h], jp + h, tile[h]);
+                }
+                if (last)
+                    finish(job, &s.f, m0, left < mr ? (int)left : mr, nr, &fc[0], tile[0], &fc[1], tile[1],
+                           dbias ? db : NULL);
+            }
+            for (int j = 0; dbias && last && j < c[0].n; j++)
+                dbias[c[0].n0 + j] = db[j];
+        }
+}
+
+/* ---------------------------------------------------------------- dbias */
+
+static void dbias_step(const job_t *job, int64_t task)
+{
+    const float *parts = (const float *)((const char *)job->head.workspace + job->parts_at);
+    int64_t begin = task * SKR_GEMM_DBIAS_PIECE, end = begin + SKR_GEMM_DBIAS_PIECE;
+    int64_t n_parts = job->m_tiles * job->batch.m;
+    for (int64_t j = begin; j < end && j < job->n; j++) {
+        double sum = job->accumulate ? one_float(job->dbias.type, job->dbias.data, j * job->dbias.stride) : 0;
+        for (int64_t p = 0; p < n_parts; p++)
+            sum += parts[p * job->n + j];
+        float rounded = (float)sum;
+        store_run(job->dbias.type, job->dbias.data, j * job->dbias.stride, 2, 1, &rounded);
+    }
+}
+
+/* ---------------------------------------------------------------- kernels */
+
+/* Tile state is the thread's: taken and given back by each task. */
+SKR_FN void tiles_begin(void)
+{
+#if defined(SKR_LEVEL_amx)
+    amx_begin();
+#endif
+}
+
+SKR_FN void tiles_end(void)
+{
+#if defined(SKR_LEVEL_amx)
+    amx_end();
+#endif
+}
+
+void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker);
+void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker)
+{
+    const job_t *j = job;
+    if (step == SKR_GEMM_PACK) {
+        int is_b = task >= j->a_tasks;
+        pack_task(j, is_b, task - (is_b ? j->a_tasks : 0));
+    } else if (step == SKR_GEMM_PARTS) {
+        tiles_begin();
+        parts_step(j, task, worker);
+        tiles_end();
+    } else if (step == SKR_GEMM_TILES) {
+        tiles_begin();
+        make_block(j, block_at(j, task), task, worker);
+        tiles_end();
+    } else {
+        dbias_step(j, task);
+    }
+}
+
+void SKR_KERNEL(gemm_pack)(const void *job, int step, int64_t task, int worker);
+void SKR_KERNEL(gemm_pack)(const void *job, int step, int64_t task, int worker)
+{
+    const skr_gemm_pack_job *j = job;
+    (void)worker;
+    if (step == SKR_GEMM_PACK_PANELS) {
+        pack_task(&j->gemm, 1, task);
+        return;
+    }
+    if (j->bytes)
+        *j->bytes = j->need;
+    if (!j->out)
+        return;
+    __builtin_memset(j->out, 0, (size_t)j->out_bytes); /* panels have gaps, and there may be more room */
+    __builtin_memcpy(j->out, &j->tag, sizeof j->tag);
+}
+
+#include "gemm_groups_cpu.h"

@@ -1,0 +1,57 @@
+/* gemm_micro_cpu.h - register tiles that every level has: f32 in the words of simd.h, and 32-bit integers.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * micro_<kind>(k, a, b, t): t[mr][nr] = the sums over k of a's rows times b's columns, from one panel of each. Every
+ * sum is one chain in the order of k. Loops over accumulators are unrolled: one that is not puts them all in memory. */
+#ifndef SKR_GEMM_MICRO_CPU_H
+#define SKR_GEMM_MICRO_CPU_H
+
+#include "gemm_cpu.h"
+
+#if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+
+#include "gemm_neon_cpu.h"
+
+#else
+
+SKR_IN_ORDER static void micro_f32(int64_t k, const float *a, const float *b, float *t)
+{
+    enum { MR = TILE(F32, MR), NR = TILE(F32, NR), NV = NR / SKR_LANES };
+    vf acc[MR][NV];
+    UNROLLED
+    for (int i = 0; i < MR * NV; i++)
+        acc[i / NV][i % NV] = v_set1(0.0f);
+    for (; k > 0; k--, a += MR, b += NR) {
+        vf v[NV];
+        UNROLLED
+        for (int j = 0; j < NV; j++)
+            v[j] = v_load(SKR_F32, b, j * SKR_LANES);
+        UNROLLED
+        for (int i = 0; i < MR; i++) {
+            vf s = v_set1(a[i]);
+            UNROLLED
+            for (int j = 0; j < NV; j++)
+                acc[i][j] = v_fma(s, v[j], acc[i][j]);
+        }
+    }
+    UNROLLED
+    for (int i = 0; i < MR * NV; i++)
+        v_store_float(SKR_F32, t, i / NV * NR + i % NV * SKR_LANES, acc[i / NV][i % NV]);
+}
+
+#endif
+
+/* Modulo 2^32; the compiler's own vectors. */
+static void micro_int(int64_t k, const uint32_t *a, const uint32_t *b, uint32_t *t)
+{
+    enum { MR = TILE(INT, MR), NR = TILE(INT, NR) };
+    for (int i = 0; i < MR; i++) {
+        uint32_t acc[NR] = {0};
+        for (int64_t p = 0; p < k; p++)
+            for (int j = 0; j < NR; j++)
+                acc[j] += a[p * MR + i] * b[p * NR + j];
+        __builtin_memcpy(t + i * NR, acc, sizeof acc);
+    }
+}
+
+#endif

@@ -1,0 +1,303 @@
+/* gemm_plan.c - gemm: which arithmetic, which tiles, how the work is cut and what it needs of the workspace.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * An element of d is the same chain of operations whatever M, N and the number of threads are: the k blocks are
+ * constants of the level and of the types, and nothing here changes the order inside of them. So tiles may be cut as
+ * the machine likes. */
+#include "gemm_op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *level;
+    int kind;
+    skr_gemm_tile tile;
+} tiles[] = {
+#define SKR_TILE(level, kind, mr, nr, ka, kb, granule, kc) {#level, SKR_GEMM_##kind, {mr, nr, ka, kb, granule, kc}},
+#include "gemm_tiles.def"
+#undef SKR_TILE
+};
+
+static const skr_gemm_tile *find_tile(const char *level, int kind)
+{
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        if (tiles[i].kind == kind && !strcmp(tiles[i].level, level))
+            return &tiles[i].tile;
+    return NULL;
+}
+
+/* The arithmetic that the types ask for; the level may not have it. Codes of fp8 and whole numbers up to 256 are exact
+ * in bf16. */
+static int wanted_kind(const skr_gemm_job *job)
+{
+    int a = job->a.at.type, b = job->b.at.type;
+    bool whole_zero = !job->b_zero.at.data || job->b_zero.at.type == SKR_I8;
+    if (a == SKR_I32)
+        return SKR_GEMM_INT;
+    if (a == SKR_I8) /* i4 weights with a zero point leave the range of i8 */
+        return job->b_zero.at.data ? SKR_GEMM_F32 : SKR_GEMM_I8;
+    if (a == SKR_E4M3 || a == SKR_E5M2 || (a == SKR_BF16 && (b == SKR_BF16 || whole_zero)))
+        return SKR_GEMM_BF16;
+    return SKR_GEMM_F32;
+}
+
+static const char *choose_kind(skr_gemm_job *job, const char *level)
+{
+    static const char *const names[] = {"f32", "bf16", "i8", "int"};
+    static const char *const skinny_names[] = {"f32 skinny", "bf16 skinny", "i8 skinny", "int skinny"};
+    int kind = wanted_kind(job);
+    const skr_gemm_tile *tile = find_tile(level, kind);
+    if (!tile) { /* sums of bytes must stay exact, unless they are scaled along the way */
+        kind = kind == SKR_GEMM_I8 && !skr_gemm_scaled_in_k(job) ? SKR_GEMM_INT : SKR_GEMM_F32;
+        tile = find_tile(level, kind);
+    }
+    job->kind = kind;
+    job->tile = *tile;
+    return (job->skinny ? skinny_names : names)[kind];
+}
+
+static void swap(skr_gemm_matrix *a, skr_gemm_matrix *b)
+{
+    skr_gemm_matrix t = *a;
+    *a = *b;
+    *b = t;
+}
+
+static void transpose(skr_gemm_matrix *m)
+{
+    int64_t t = m->row;
+    m->row = m->at.col_stride;
+    m->at.col_stride = t;
+}
+
+/* Few columns: the transposed product has few rows, and the large matrix is then read once as it lies. */
+static void swap_sides(skr_gemm_job *job)
+{
+    int64_t t = job->m;
+    job->m = job->n;
+    job->n = t;
+    swap(&job->a, &job->b);
+    swap(&job->a_scale, &job->b_scale);
+    transpose(&job->a);
+    transpose(&job->b);
+    transpose(&job->c);
+    transpose(&job->d);
+    transpose(&job->pre);
+    transpose(&job->saved);
+    job->bias_rows = !job->bias_rows;
+}
+
+static bool may_swap(const skr_gemm_job *job)
+{
+    return !job->gated && !job->dbias.data && !job->b_packed && !skr_gemm_scaled_in_k(job);
+}
+
+/* ---------------------------------------------------------------- cutting */
+
+void skr_gemm_cut_k(skr_gemm_job *job)
+{
+    const skr_gemm_tile *t = &job->tile;
+    job->seg = t->kc;
+    job->segs = 1;
+    if (skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32) {
+        job->seg = job->scaling == SKR_GEMM_GROUP ? job->group : SKR_GEMM_SCALE_BLOCK;
+        job->segs = skr_max(1, t->kc / job->seg);
+    }
+    job->seg = skr_min(job->seg, job->k);
+    job->seg_pad = skr_mul(skr_ceil_div(job->seg, t->granule), t->granule);
+    job->n_blocks = job->k ? skr_ceil_div(job->k, skr_mul(job->seg, job->segs)) : 0;
+}
+
+const char *skr_gemm_shape(skr_gemm_job *job, const char *level)
+{
+    const char *name = choose_kind(job, level);
+    int64_t columns = job->gated ? job->n / 2 : job->n;
+    skr_gemm_cut_k(job);
+    job->m_panels = skr_ceil_div(job->m, job->tile.mr);
+    job->n_panels = skr_ceil_div(columns, job->tile.nr) * (job->gated ? 2 : 1);
+    return name;
+}
+
+/* Tasks: a k block of the task's panels of a should stay in half of L2 (512 KiB) beside one panel of b; and there
+ * should be several tasks for each thread. */
+void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width)
+{
+    int pair = job->gated ? 2 : 1;
+    int64_t want = (int64_t)(job->skinny ? 3 : 8) * width;
+    job->tile_m = skr_max(1, skr_min(job->m_panels, (job->kind == SKR_GEMM_F32 ? 256 : 128) / job->tile.mr));
+    job->tile_n = skr_max(1, skr_min(job->n_panels, (job->skinny ? 1024 : 384) / job->tile.nr / pair * pair));
+    for (;;) {
+        job->m_tiles = skr_ceil_div(job->m_panels, job->tile_m);
+        job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
+        if (skr_mul(skr_mul(job->m_tiles, job->n_tiles), products) >= want)
+            break;
+        if (job->tile_n > 4 * pair)
+            job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
+        else if (job->tile_m > 4 && !job->dbias.data) /* the rows that a partial sum of dbias covers are fixed */
+            job->tile_m /= 2;
+        else
+            break;
+    }
+}
+
+static int64_t distinct(const skr_gemm_job *job, const skr_gemm_matrix *m)
+{
+    for (int i = 0; i < job->batch.n_dims; i++)
+        if (m->at.stride[i] && job->batch.dims[i] > 1)
+            return job->batch.m;
+    return 1;
+}
+
+int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
+{
+    int64_t k = job->segs == 1 ? skr_mul(skr_ceil_div(job->k, job->tile.granule), job->tile.granule)
+                               : skr_mul(job->k ? skr_ceil_div(job->k, job->seg) : 0, job->seg_pad);
+    return skr_mul(skr_mul(k, panels), (int64_t)width * skr_gemm_element_bytes(job->kind));
+}
+
+int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels)
+{
+    return skr_max(1, skr_min(panels, 128 * 1024 / skr_max(skr_mul(job->k, job->tile.mr * 4), 1)));
+}
+
+/* Scales of a panel, sums of the k blocks so far; skinny: the panel of b at hand, too. */
+int64_t skr_gemm_scratch(skr_gemm_job *job)
+{
+    int pair = job->gated ? 2 : 1;
+    bool apart = skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32;
+    job->scale_bytes = apart ? (int64_t)skr_align_up((size_t)(job->segs * job->tile.nr * pair * 4), 256) : 0;
+    const skr_gemm_tile *t = &job->tile;
+    int64_t block = skr_mul(job->seg_pad, job->segs);
+    int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
+    if (job->skinny) /* a block's sums, those so far, as many beside, up to 8 more columns (gemm_skinny_neon_cpu.h) */
+        sums = (job->tile_m * t->mr * (job->tile_n * t->nr * 2 + skr_max(job->tile_n * t->nr, t->kc) + 8)) * 4;
+    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * pair) : 0;
+    return (int64_t)skr_align_up((size_t)skr_min(job->scale_bytes + sums + panel, SKR_HUGE), 256);
+}
+
+/* ---------------------------------------------------------------- packed b */
+
+skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level)
+{
+    skr_gemm_tag tag = {.magic = "skrpack",
+                        .kind = job->kind,
+                        .type = job->b.at.type,
+                        .gated = job->gated,
+                        .scaling = skr_gemm_scaled_in_k(job) ? job->scaling : SKR_GEMM_NONE,
+                        .tile = job->tile,
+                        .n = job->n,
+                        .k = job->k,
+                        .group = job->group,
+                        .seg = job->seg,
+                        .segs = job->segs,
+                        .seg_pad = job->seg_pad,
+                        .n_blocks = job->n_blocks,
+                        .n_panels = job->n_panels};
+    snprintf(tag.level, sizeof tag.level, "%s", level);
+    return tag;
+}
+
+/* b is what gemm_pack wrote for such a product on this level. */
+static saker_status open_packed(skr_call *call, skr_gemm_job *job, const char *level)
+{
+    skr_gemm_tag want = skr_gemm_tag_of(job, level), tag;
+    char *data = job->b.at.data;
+    if ((uintptr_t)data % SKR_GEMM_PACK_ALIGN)
+        return skr_fail(call, SAKER_MISALIGNED, "b is not at a multiple of %d bytes, and b_packed is set",
+                        SKR_GEMM_PACK_ALIGN);
+    memcpy(&tag, data, sizeof tag);
+    tag.magic[sizeof tag.magic - 1] = tag.level[sizeof tag.level - 1] = 0;
+    if (memcmp(tag.magic, want.magic, sizeof tag.magic))
+        return skr_fail(call, SAKER_INVALID_ARG, "b is not what gemm_pack wrote, and b_packed is set");
+    if (strcmp(tag.level, level))
+        return skr_fail(call, SAKER_INVALID_ARG, "b was packed for level %s, and this context runs on %s", tag.level,
+                        level);
+    if (tag.n != want.n || tag.k != want.k)
+        return skr_fail(call, SAKER_INVALID_ARG, "b has shape [%lld, %lld], but a matrix [%lld, %lld] was packed",
+                        (long long)want.k, (long long)want.n, (long long)tag.k, (long long)tag.n);
+    if (memcmp(&tag, &want, sizeof tag))
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "b was packed for another type of a or b, or another scaling, group or gated");
+    job->packed = data + sizeof tag;
+    return SAKER_OK;
+}
+
+_Static_assert(sizeof(skr_gemm_tag) % 64 == 0, "panels begin where lines do when the tag does");
+
+/* ---------------------------------------------------------------- the plan */
+
+/* Whether the k blocks become tasks of their own. Bits are the same: the blocks' sums are added in order either way. */
+static void choose_schedule(skr_gemm_job *job, int width, skr_plan *plan)
+{
+    int64_t tasks = skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles));
+    bool able = job->n_blocks > 1 && !job->skinny;
+    bool asked = job->schedule == SKR_GEMM_SPLIT_K || job->schedule == SKR_GEMM_STREAM_K;
+    job->split = able && (asked || (job->schedule == SKR_GEMM_AUTO && tasks < width));
+    if (job->split)
+        skr_why(plan, "schedule: split_k, %lld k blocks of %lld blocks of d (%s)", (long long)job->n_blocks,
+                (long long)tasks, asked ? "asked for" : "fewer blocks of d than threads");
+    else
+        skr_why(plan, "schedule: data_parallel, %lld blocks of d%s", (long long)tasks,
+                !asked        ? ""
+                : job->skinny ? " (few rows or columns: b is read once, by blocks of d)"
+                              : " (all of k is one block)");
+}
+
+static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
+{
+    job->skinny = job->m <= SKR_GEMM_SKINNY;
+    if (job->n < job->m && job->n <= SKR_GEMM_SKINNY && may_swap(job)) {
+        swap_sides(job);
+        job->skinny = 1;
+    }
+    plan->variant = skr_gemm_shape(job, target->level);
+    if (job->b_packed && job->b.at.data)
+        SKR_TRY(open_packed(call, job, target->level));
+    const skr_gemm_tile *t = &job->tile;
+    int64_t at = 0;
+    skr_gemm_cut_tiles(job, job->batch.m, target->width);
+    choose_schedule(job, target->width, plan);
+    job->a_batches = distinct(job, &job->a);
+    job->b_batches = distinct(job, &job->b);
+    if (skr_gemm_scaled_in_k(job)) /* packed with the scales of their batch */
+        job->a_batches = job->b_batches = job->batch.m;
+    if (job->packed)
+        job->b_batches = 1;
+    bool pack_b = !job->skinny && !job->packed;
+    job->a_batch_bytes = skr_gemm_panels_bytes(job, job->m_panels, t->mr);
+    job->b_batch_bytes = pack_b ? skr_gemm_panels_bytes(job, job->n_panels, t->nr) : 0;
+    job->a_at = skr_take(&at, skr_mul(job->a_batch_bytes, job->a_batches));
+    job->b_at = skr_take(&at, skr_mul(job->b_batch_bytes, job->b_batches));
+    job->scratch_bytes = skr_gemm_scratch(job);
+    job->scratch_at = skr_take(&at, skr_mul(job->scratch_bytes, target->width));
+    int64_t tasks = skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles));
+    job->split_bytes = skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4);
+    job->split_at = job->split ? skr_take(&at, skr_mul(skr_mul(tasks, job->n_blocks), job->split_bytes)) : 0;
+    int64_t parts = skr_mul(job->batch.m, job->m_tiles);
+    job->parts_at = job->dbias.data ? skr_take(&at, skr_mul(parts, skr_mul(job->n, 4))) : 0;
+    SKR_TRY(skr_take_done(call, at, plan));
+
+    job->a_panels_per_task = skr_gemm_panels_per_task(job, job->m_panels);
+    job->b_panels_per_task = skr_gemm_panels_per_task(job, job->n_panels);
+    job->a_tasks = skr_mul(job->a_batches, skr_ceil_div(job->m_panels, job->a_panels_per_task));
+    job->b_tasks = pack_b ? skr_mul(job->b_batches, skr_ceil_div(job->n_panels, job->b_panels_per_task)) : 0;
+    /* Waking threads pays from about 400 thousand operations on, as it does from 256 KiB of traffic on. */
+    int64_t flops = skr_mul(skr_mul(2 * job->batch.m, job->m), skr_mul(job->n, skr_max(job->k, 1)));
+    plan->traffic_bytes = skr_max(flops / 8 * 5, skr_mul(job->b_batches, skr_mul(job->k, job->n)));
+    if (job->k && job->m)
+        skr_cpu_step(plan, SKR_GEMM_PACK, job->a_tasks + job->b_tasks);
+    if (job->split)
+        skr_cpu_step(plan, SKR_GEMM_PARTS, skr_mul(tasks, job->n_blocks));
+    skr_cpu_step(plan, SKR_GEMM_TILES, tasks);
+    if (job->dbias.data)
+        skr_cpu_step(plan, SKR_GEMM_DBIAS, skr_ceil_div(job->n, SKR_GEMM_DBIAS_PIECE));
+    return SAKER_OK;
+}
+
+saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan)
+{
+    if (target->backend == SKR_CUDA)
+        return skr_fail(call, SAKER_UNSUPPORTED, "gemm has no CUDA kernel in this version: use a CPU context");
+    return plan_cpu(call, job, target, plan);
+}

@@ -1,0 +1,219 @@
+/* gemm_skinny_groups_neon_cpu.h - few rows of a with i8 or i4 weights in groups, whose k's are neighbours: the weights
+ * are read once as they lie and widened in registers.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * As in the register tiles: the sum of each group by matrix instructions, then t = fma(sum, scale, t). 32 k's of two
+ * columns at a time. Sums of bytes are exact in any order, so for i4 with i8 activations the even k's of 32 come before
+ * the odd ones, as the nibbles do, and a is put in that order once for all columns. */
+#ifndef SKR_GEMM_SKINNY_GROUPS_NEON_CPU_H
+#define SKR_GEMM_SKINNY_GROUPS_NEON_CPU_H
+
+#include "gemm_skinny_neon_cpu.h"
+
+#if defined(SKR_LEVEL_neonmm)
+
+enum { SPAN = 32 }; /* k values at a time */
+
+/* [x's 8 bytes, y's 8 bytes]: low and high half of two columns. */
+SKR_FN void pair_columns(uint8x16_t x, uint8x16_t y, uint8x16_t *out)
+{
+    uint64x2_t u = vreinterpretq_u64_u8(x), v = vreinterpretq_u64_u8(y);
+    out[0] = vreinterpretq_u8_u64(vzip1q_u64(u, v));
+    out[1] = vreinterpretq_u8_u64(vzip2q_u64(u, v));
+}
+
+/* i4 as bytes: 16 even k's, then 16 odd ones. */
+SKR_FN void nibbles_even_odd(const uint8_t *x, const uint8_t *y, uint8x16_t out[4])
+{
+    int8x16_t u = vreinterpretq_s8_u8(vld1q_u8(x)), v = vreinterpretq_s8_u8(vld1q_u8(y));
+    pair_columns(vreinterpretq_u8_s8(vshrq_n_s8(vshlq_n_s8(u, 4), 4)),
+                 vreinterpretq_u8_s8(vshrq_n_s8(vshlq_n_s8(v, 4), 4)), out);
+    pair_columns(vreinterpretq_u8_s8(vshrq_n_s8(u, 4)), vreinterpretq_u8_s8(vshrq_n_s8(v, 4)), out + 2);
+}
+
+/* i4 as bf16, in their order: both bytes of a number come from tables. */
+SKR_FN void nibbles_bf16(const uint8_t *x, uint8x16_t out[4])
+{
+    static const uint8_t high[16] = {0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
+                                     0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf};
+    static const uint8_t low[16] = {0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0,
+                                    0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80};
+    uint8x16_t v = vld1q_u8(x), even = vandq_u8(v, vdupq_n_u8(15)), odd = vshrq_n_u8(v, 4);
+    uint8x16_t index[2] = {vzip1q_u8(even, odd), vzip2q_u8(even, odd)};
+    UNROLLED
+    for (int i = 0; i < 2; i++) {
+        uint8x16_t h = vqtbl1q_u8(vld1q_u8(high), index[i]), l = vqtbl1q_u8(vld1q_u8(low), index[i]);
+        out[2 * i] = vzip1q_u8(l, h);
+        out[2 * i + 1] = vzip2q_u8(l, h);
+    }
+}
+
+/* i8 as bf16: whole numbers up to 256 are exact there, so the upper half of the f32 is the number. */
+SKR_FN void bytes_bf16(const uint8_t *x, uint8x16_t out[4])
+{
+    UNROLLED
+    for (int i = 0; i < 4; i++) {
+        int16x8_t w = vmovl_s8(vld1_s8((const int8_t *)x + 8 * i));
+        float32x4_t a = vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))), b = vcvtq_f32_s32(vmovl_high_s16(w));
+        out[i] = vreinterpretq_u8_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)));
+    }
+}
+
+/* SPAN k's of two columns, `other` bytes apart, as what the matrix instruction takes; returns how many vectors. */
+SKR_FN int widen_span(int ints, int nibbles, const uint8_t *b, int64_t other, uint8x16_t out[8])
+{
+    if (ints) {
+        nibbles_even_odd(b, b + other, out);
+        return 4;
+    }
+    uint8x16_t x[4], y[4];
+    if (nibbles) {
+        nibbles_bf16(b, x);
+        nibbles_bf16(b + other, y);
+    } else {
+        bytes_bf16(b, x);
+        bytes_bf16(b + other, y);
+    }
+    UNROLLED
+    for (int i = 0; i < 4; i++)
+        pair_columns(x[i], y[i], out + 2 * i);
+    return 8;
+}
+
+/* A k block of the weights, in bytes: column j begins at b + j * pitch. */
+typedef struct group_columns {
+    const uint8_t *b, *a; /* a: 64 bytes for each group of the instruction, 16 for each pair of rows */
+    int64_t pitch, span;  /* span: bytes of SPAN k's of a column */
+    int64_t k, group;     /* of this block; multiples of SPAN */
+    const float *scales;  /* of the first column and group, or NULL */
+    int64_t scale_row, scale_column;
+    int rows;
+} group_columns;
+
+/* TWOS times two columns of PAIRS pairs of rows. other: columns from the first of two to the second (0: there is
+ * none). */
+SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, const group_columns *g, int j, float *out,
+                      int64_t ld)
+{
+    const int vectors = ints ? 4 : 8;
+    float32x4_t t[4][4];
+    UNROLLED
+    for (int i = 0; i < TWOS * PAIRS; i++)
+        t[i / PAIRS][i % PAIRS] = vdupq_n_f32(0);
+    const float *scales = g->scales ? g->scales + j * g->scale_column : NULL;
+    for (int64_t k = 0; k < g->k;) {
+        float32x4_t acc[4][4];
+        UNROLLED
+        for (int i = 0; i < TWOS * PAIRS; i++)
+            acc[i / PAIRS][i % PAIRS] = vdupq_n_f32(0);
+        int64_t end = k + g->group < g->k ? k + g->group : g->k;
+        for (; k < end; k += SPAN) {
+            const uint8_t *a = g->a + k / SPAN * (vectors * 64);
+            UNROLLED
+            for (int c = 0; c < TWOS; c++) {
+                const uint8_t *b = g->b + (j + 2 * c) * g->pitch + k / SPAN * g->span;
+                uint8x16_t v[8];
+                __builtin_prefetch(b + AHEAD, 0, 2);
+                __builtin_prefetch(b + other * g->pitch + AHEAD, 0, 2);
+                widen_span(ints, nibbles, b, other * g->pitch, v);
+                UNROLLED
+                for (int i = 0; i < vectors; i++)
+                    UNROLLED
+                for (int r = 0; r < PAIRS; r++)
+                    acc[c][r] = mm_one(ints, acc[c][r], vld1q_u8(a + i * 64 + r * 16), v[i]);
+            }
+        }
+        UNROLLED
+        for (int c = 0; c < TWOS; c++) {
+            const float *at = scales ? scales + 2 * c * g->scale_column : NULL;
+            float32x2_t two = vdup_n_f32(at ? at[0] : 1);
+            two = vset_lane_f32(at ? at[other * g->scale_column] : 1, two, 1);
+            float32x4_t scale = vcombine_f32(two, two);
+            UNROLLED
+            for (int r = 0; r < PAIRS; r++) {
+                float32x4_t sum = ints ? vcvtq_f32_s32(vreinterpretq_s32_f32(acc[c][r])) : acc[c][r];
+                t[c][r] = vfmaq_f32(t[c][r], sum, scale);
+            }
+        }
+        scales = scales ? scales + g->scale_row : NULL;
+    }
+    UNROLLED
+    for (int c = 0; c < TWOS; c++)
+        UNROLLED
+    for (int r = 0; r < PAIRS; r++)
+        if (2 * r < g->rows) {
+            float *to = out + 2 * r * ld + j + 2 * c;
+            mm_put(t[c][r], t[c][r], g->rows - 2 * r, 1 + other, to, ld);
+        }
+}
+
+#define GROUPS(name, ints, nibbles, PAIRS, TWOS)                                                                       \
+    SKR_IN_ORDER static void name(const group_columns *g, int cols, float *out, int64_t ld)                            \
+    {                                                                                                                  \
+        int j = 0;                                                                                                     \
+        for (; j + 2 * TWOS <= cols; j += 2 * TWOS)                                                                    \
+            groups_of(ints, nibbles, PAIRS, TWOS, 1, g, j, out, ld);                                                   \
+        for (; j + 2 <= cols; j += 2)                                                                                  \
+            groups_of(ints, nibbles, PAIRS, 1, 1, g, j, out, ld);                                                      \
+        if (j < cols)                                                                                                  \
+            groups_of(ints, nibbles, PAIRS, 1, 0, g, j, out, ld);                                                      \
+    }
+GROUPS(groups_i8_i4_1, 1, 1, 1, 4)
+GROUPS(groups_i8_i4_4, 1, 1, 4, 2)
+GROUPS(groups_bf16_i4_1, 0, 1, 1, 2)
+GROUPS(groups_bf16_i4_4, 0, 1, 4, 1)
+GROUPS(groups_bf16_i8_1, 0, 0, 1, 2)
+GROUPS(groups_bf16_i8_4, 0, 0, 4, 1)
+#undef GROUPS
+
+/* a's panel with the even k's of every 32 before the odd ones. */
+static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
+{
+    for (int64_t p = 0; p < k; p += SPAN)
+        for (int i = 0; i < SPAN; i++) {
+            int from = i < SPAN / 2 ? 2 * i : 2 * i - SPAN + 1;
+            for (int r = 0; r < 8; r++)
+                to[p * 8 + i / 8 * 64 + r * 8 + i % 8] = a[p * 8 + from / 8 * 64 + r * 8 + from % 8];
+        }
+}
+
+/* Whether there is a way for this product. */
+static bool skinny_groups(const job_t *job, const side *b)
+{
+    bool types = (job->kind == SKR_GEMM_I8 && b->type == SKR_I4) ||
+                 (job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8));
+    return job->skinny && types && !job->packed && !job->gated && !job->b_zero.at.data && job->m <= job->tile.mr &&
+           job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0 &&
+           job->k <= 4 * job->tile.kc; /* all of a fits the spare room */
+}
+
+/* As skinny_block. a: all its k's, for i8 in the order of even_odd. */
+static void groups_block(const job_t *job, const side *b, const uint8_t *a, int64_t block, int64_t n0, int cols,
+                         float *out, int64_t ld)
+{
+    int64_t k0 = block * job->seg * job->segs, k = job->seg * job->segs;
+    int nibbles = b->type == SKR_I4, ints = job->kind == SKR_GEMM_I8, few = job->m <= 2;
+    const float *scales = job->b_scale.at.data;
+    int64_t at = b->at + n0 * b->rs + k0;
+    group_columns g = {.b = (const uint8_t *)b->data + (nibbles ? at / 2 : at),
+                       .a = a + k0 * (ints ? 8 : 16),
+                       .pitch = nibbles ? b->rs / 2 : b->rs,
+                       .span = nibbles ? SPAN / 2 : SPAN,
+                       .k = job->k - k0 < k ? job->k - k0 : k,
+                       .group = job->group,
+                       .scale_row = job->b_scale.row,
+                       .scale_column = job->b_scale.at.col_stride,
+                       .rows = (int)job->m};
+    if (scales)
+        g.scales = scales + b->scale_at + k0 / job->group * g.scale_row + n0 * g.scale_column;
+    if (ints)
+        (few ? groups_i8_i4_1 : groups_i8_i4_4)(&g, cols, out, ld);
+    else if (nibbles)
+        (few ? groups_bf16_i4_1 : groups_bf16_i4_4)(&g, cols, out, ld);
+    else
+        (few ? groups_bf16_i8_1 : groups_bf16_i8_4)(&g, cols, out, ld);
+}
+
+#endif
+
+#endif

@@ -1,0 +1,456 @@
+/* grouped_gemm_test.c - cases and oracle of grouped_gemm. The oracle of a group is gemm's, with copies of its rows.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gemm_test.h"
+
+/* ---------------------------------------------------------------- oracle */
+
+static suite_tensor matrix_like(const suite_tensor *t, int64_t rows, int64_t cols)
+{
+    return (suite_tensor){.type = t->type, .ndim = 2, .shape = {rows, cols}};
+}
+
+static double *take(int64_t n)
+{
+    double *v = calloc((size_t)n + 1, sizeof *v);
+    if (!v)
+        abort();
+    return v;
+}
+
+/* The tensors of a case, and what was made for the group at hand. */
+typedef struct grouped {
+    const saker_grouped_gemm_args *args;
+    saker_gemm_args one; /* the options of a group's product */
+    gemm_column a, b, d, offsets, gather, scatter, c, bias, a_scale, b_scale, b_zero, saved, pre;
+    int64_t groups, total, k, n;
+} grouped;
+
+static int64_t within(double at, int64_t low, int64_t high)
+{
+    return at < (double)low ? low : at > (double)high ? high : (int64_t)at;
+}
+
+/* Rows first ... of x, or those that gather names; rows outside are zeros. */
+static double *rows_of(const grouped *g, gemm_column x, int64_t first, int64_t count, bool gathered)
+{
+    int64_t width = x.t->ndim > 1 ? x.t->shape[1] : 1;
+    double *copy = take(count * width);
+    for (int64_t r = 0; r < count; r++) {
+        int64_t from = gathered && g->gather.t ? (int64_t)g->gather.v[first + r] : first + r;
+        if (from >= 0 && from < x.t->shape[0])
+            memcpy(copy + r * width, x.v + from * width, (size_t)width * sizeof *copy);
+    }
+    return copy;
+}
+
+/* Where group i of a tensor [G, ...] begins, as a tensor without the first dimension. */
+static gemm_column of_group(gemm_column x, int64_t i, suite_tensor *t)
+{
+    if (!x.t)
+        return x;
+    int64_t each = 1;
+    *t = *x.t;
+    t->ndim--;
+    memmove(t->shape, t->shape + 1, sizeof t->shape - sizeof *t->shape);
+    for (int k = 0; k < t->ndim; k++)
+        each *= t->shape[k];
+    return (gemm_column){t, x.v + i * each, x.bound ? x.bound + i * each : NULL};
+}
+
+static void group_of_rows(const grouped *g, int64_t i, int64_t first, int64_t count)
+{
+    int64_t columns = g->args->gated ? g->n / 2 : g->n;
+    suite_tensor t[8], ta = matrix_like(g->a.t, count, g->k), td = matrix_like(g->d.t, count, columns);
+    suite_tensor tn = {.type = g->pre.t ? g->pre.t->type : SAKER_F32, .ndim = 2, .shape = {count, g->n}}, ts;
+    double *a = rows_of(g, g->a, first, count, true), *scale = NULL, *saved = NULL;
+    double *d = take(count * columns), *bound = take(count * columns);
+    gemm_product p = {.args = &g->one, .m = count, .n = g->n, .k = g->k};
+    p.a = (gemm_column){&ta, a, NULL};
+    p.b = of_group(g->b, i, &t[0]);
+    p.bias = of_group(g->bias, i, &t[1]);
+    p.b_scale = g->args->scaling == SAKER_GEMM_SCALE_TENSOR ? g->b_scale : of_group(g->b_scale, i, &t[2]);
+    p.b_zero = of_group(g->b_zero, i, &t[3]);
+    p.a_scale = g->a_scale;
+    if (g->a_scale.t && g->args->scaling != SAKER_GEMM_SCALE_TENSOR) {
+        ts = *g->a_scale.t;
+        ts.shape[0] = count;
+        scale = rows_of(g, g->a_scale, first, count, true);
+        p.a_scale = (gemm_column){&ts, scale, NULL};
+    }
+    if (g->saved.t) {
+        saved = rows_of(g, g->saved, first, count, false);
+        p.saved = (gemm_column){&tn, saved, NULL};
+    }
+    p.d = (gemm_column){&td, d, bound};
+    if (g->pre.t)
+        p.pre = (gemm_column){&tn, g->pre.v + first * g->n, g->pre.bound + first * g->n};
+    gemm_product_oracle(&p);
+    for (int64_t r = 0; r < count; r++) {
+        int64_t to = g->scatter.t ? (int64_t)g->scatter.v[first + r] : first + r;
+        if (to < 0 || to >= g->d.t->shape[0])
+            continue;
+        memcpy(g->d.v + to * columns, d + r * columns, (size_t)columns * sizeof *d);
+        memcpy(g->d.bound + to * columns, bound + r * columns, (size_t)columns * sizeof *d);
+    }
+    free(a);
+    free(scale);
+    free(saved);
+    free(d);
+    free(bound);
+}
+
+static void group_of_ks(const grouped *g, int64_t i, int64_t first, int64_t count)
+{
+    int64_t m = g->a.t->shape[0];
+    suite_tensor t[2], ta = matrix_like(g->a.t, m, count), tb = matrix_like(g->b.t, count, g->n);
+    double *a = take(m * count);
+    for (int64_t r = 0; r < m; r++)
+        memcpy(a + r * count, g->a.v + r * g->total + first, (size_t)count * sizeof *a);
+    gemm_product p = {.args = &g->one, .m = m, .n = g->n, .k = count};
+    p.a = (gemm_column){&ta, a, NULL};
+    p.b = (gemm_column){&tb, g->b.v + first * g->n, NULL};
+    p.c = of_group(g->c, i, &t[0]);
+    p.d = of_group(g->d, i, &t[1]);
+    gemm_product_oracle(&p);
+    free(a);
+}
+
+/* Zeros, unless the rows are scattered: then what was there. */
+static void clear(const grouped *g, gemm_column x)
+{
+    for (int64_t i = 0; x.t && i < suite_elements(x.t); i++) {
+        if (x.t != g->d.t || !g->scatter.t)
+            x.v[i] = 0;
+        x.bound[i] = 0;
+    }
+}
+
+static void oracle(const suite_case *c, double *const *value, double *const *bound)
+{
+    grouped g = {.args = (const saker_grouped_gemm_args *)c->args};
+    g.one = (saker_gemm_args){.struct_size = sizeof g.one,
+                              .group = g.args->group,
+                              .alpha = g.args->alpha,
+                              .beta = g.args->beta,
+                              .scaling = g.args->scaling,
+                              .act = g.args->act,
+                              .gated = g.args->gated};
+    struct {
+        const char *name;
+        gemm_column *to;
+    } all[] = {{"a", &g.a},
+               {"b", &g.b},
+               {"d", &g.d},
+               {"offsets", &g.offsets},
+               {"gather", &g.gather},
+               {"scatter", &g.scatter},
+               {"c", &g.c},
+               {"bias", &g.bias},
+               {"a_scale", &g.a_scale},
+               {"b_scale", &g.b_scale},
+               {"b_zero", &g.b_zero},
+               {"saved", &g.saved},
+               {"pre", &g.pre}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        *all[i].to = gemm_find(c, value, bound, all[i].name);
+    g.groups = g.offsets.t->shape[0] - 1;
+    g.total = g.args->along_k ? g.a.t->shape[1] : g.gather.t ? g.gather.t->shape[0] : g.a.t->shape[0];
+    g.k = g.a.t->shape[1];
+    g.n = g.b.t->shape[g.b.t->ndim - 1];
+    clear(&g, g.d);
+    clear(&g, g.pre);
+    int64_t first = within(g.offsets.v[0], 0, g.total);
+    for (int64_t i = 0; i < g.groups; i++) {
+        int64_t end = within(g.offsets.v[i + 1], first, g.total);
+        (g.args->along_k ? group_of_ks : group_of_rows)(&g, i, first, end - first);
+        first = end;
+    }
+}
+
+/* ---------------------------------------------------------------- cases */
+
+typedef struct spec {
+    saker_type a, b, d;
+    int64_t groups, total, m, n, k; /* along k: total k's, m rows */
+    int columns;                    /* b is column-major; along k: a is */
+    int gather, scatter;
+    saker_type bias, pre, saved, c, zero;
+    float alpha, beta;
+    int scaling;
+    int64_t group;
+    int act, gated, along_k;
+    int bad; /* offsets of any kind, indices outside */
+    int use;
+} spec;
+
+static suite_case *cases;
+static int n_cases, room;
+
+static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role role, saker_type type, int ndim,
+                                int64_t d0, int64_t d1, int64_t d2)
+{
+    suite_tensor *t = &c->tensor[c->n_tensors++];
+    *t = (suite_tensor){.field = field, .role = role, .type = type, .ndim = ndim, .shape = {d0, d1, d2}};
+    if (type == SAKER_I8 || type == SAKER_I4 || type == SAKER_I32) {
+        int64_t top = type == SAKER_I8 ? 127 : type == SAKER_I4 ? 7 : 2147483647;
+        t->fill = SUITE_RANGE;
+        t->low = -top - 1;
+        t->high = top;
+    }
+    return t;
+}
+
+/* The last two dimensions change places in memory; an i4 row begins at a whole byte. */
+static void lay_out(suite_tensor *t, int columns)
+{
+    int last = t->ndim - 1;
+    int64_t inner = t->shape[columns ? last - 1 : last], outer = t->shape[columns ? last : last - 1];
+    int64_t pitch = inner + (t->type == SAKER_I4 ? inner % 2 : 0);
+    if (!columns && pitch == inner)
+        return;
+    t->stride[last] = columns ? pitch : 1;
+    t->stride[last - 1] = columns ? 1 : pitch;
+    if (t->ndim == 3)
+        t->stride[0] = outer * pitch;
+}
+
+static void add_indices(suite_case *c, const char *field, int64_t n, int64_t low, int64_t high, suite_fill fill)
+{
+    suite_tensor *t = add_tensor(c, field, SUITE_IN, n_cases % 2 ? SAKER_I32 : SAKER_I64, 1, n, 0, 0);
+    t->fill = fill;
+    t->low = low;
+    t->high = high;
+}
+
+static void add_scales(suite_case *c, const spec *s, int64_t a_rows)
+{
+    int64_t size = s->group ? s->group : 128, blocks = (s->k + size - 1) / size;
+    suite_tensor *a = add_tensor(c, "a_scale", SUITE_IN, SAKER_F32, 1, a_rows, 0, 0);
+    suite_tensor *b = add_tensor(c, "b_scale", SUITE_IN, SAKER_F32, 2, s->groups, s->n, 0);
+    a->fill = b->fill = SUITE_POSITIVE;
+    if (s->scaling == SAKER_GEMM_SCALE_TENSOR) {
+        a->shape[0] = 1;
+        b->ndim = 0;
+    } else if (s->scaling == SAKER_GEMM_SCALE_BLOCK) {
+        a->ndim = 2;
+        a->shape[1] = blocks;
+        b->ndim = 3;
+        b->shape[1] = blocks;
+        b->shape[2] = (s->n + 127) / 128;
+    } else if (s->scaling == SAKER_GEMM_SCALE_GROUP) {
+        b->ndim = 3;
+        b->shape[1] = blocks;
+        b->shape[2] = s->n;
+    }
+    if (s->zero)
+        add_tensor(c, "b_zero", SUITE_IN, s->zero, 3, s->groups, blocks, s->n);
+}
+
+static void add_rows(suite_case *c, const spec *s)
+{
+    int64_t a_rows = s->gather && s->total ? s->total / 2 + 3 : s->total, d_rows = s->scatter ? s->total + 3 : s->total;
+    int64_t columns = s->gated ? s->n / 2 : s->n;
+    int out = s->bad ? 2 : 0;
+    add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
+    lay_out(add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n), s->columns);
+    if (s->gather)
+        add_indices(c, "gather", s->total, -out, a_rows - 1 + out, SUITE_RANGE);
+    if (s->scatter)
+        add_indices(c, "scatter", s->total, s->bad ? -4 : 1, 0, SUITE_MIXED);
+    if (s->bias)
+        add_tensor(c, "bias", SUITE_IN, s->bias, 2, s->groups, s->n, 0);
+    if (s->scaling)
+        add_scales(c, s, a_rows);
+    if (s->saved)
+        add_tensor(c, "saved", SUITE_IN, s->saved, 2, s->total, s->n, 0);
+    add_tensor(c, "d", s->scatter ? SUITE_INOUT : SUITE_OUT, s->d, 2, d_rows, columns, 0);
+    if (s->pre)
+        add_tensor(c, "pre", SUITE_OUT, s->pre, 2, s->total, s->n, 0);
+}
+
+static void add_ks(suite_case *c, const spec *s)
+{
+    lay_out(add_tensor(c, "a", SUITE_IN, s->a, 2, s->m, s->total, 0), s->columns);
+    add_tensor(c, "b", SUITE_IN, s->b, 2, s->total, s->n, 0);
+    if (s->c)
+        add_tensor(c, "c", SUITE_IN, s->c, 3, s->groups, s->m, s->n);
+    add_tensor(c, "d", SUITE_OUT, s->d, 3, s->groups, s->m, s->n);
+}
+
+static void add(spec s)
+{
+    if (n_cases == room) {
+        room = room ? 2 * room : 128;
+        cases = realloc(cases, (size_t)room * sizeof *cases);
+        if (!cases)
+            abort();
+    }
+    suite_case *c = &cases[n_cases];
+    *c = (suite_case){.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY, .reads = 1, .writes = 1};
+    snprintf(c->name, sizeof c->name, "%s %s %s %s %lldx%lldx%lldx%lld%s%s%s act %d gated %d sc %d%s%s%s%s",
+             saker_type_name(SAKER_DTYPE(s.a)), saker_type_name(SAKER_DTYPE(s.b)), saker_type_name(SAKER_DTYPE(s.d)),
+             s.along_k ? "k" : "rows", (long long)s.groups, (long long)s.total, (long long)s.n,
+             (long long)(s.along_k ? s.m : s.k), s.columns ? " c" : "", s.gather ? " gather" : "",
+             s.scatter ? " scatter" : "", s.act, s.gated, s.scaling, s.bias ? " bias" : "", s.pre ? " pre" : "",
+             s.c ? " c" : "", s.bad ? " bad" : "");
+    for (int i = 0; i < n_cases; i++)
+        if (!strcmp(cases[i].name, c->name))
+            return;
+    n_cases++;
+    saker_grouped_gemm_args args = {.struct_size = sizeof args,
+                                    .group = s.group,
+                                    .alpha = s.alpha,
+                                    .beta = s.beta,
+                                    .scaling = s.scaling,
+                                    .act = s.act,
+                                    .gated = s.gated,
+                                    .along_k = s.along_k};
+    memcpy(c->args, &args, sizeof args);
+    (s.along_k ? add_ks : add_rows)(c, &s);
+    add_indices(c, "offsets", s.groups + 1, s.bad ? -3 : 0, s.total + (s.bad ? 3 : 0), SUITE_CUTS);
+    c->check = s.bad ? SUITE_ANY_CHECK : SAKER_OK;
+    if (s.groups == 0) /* the one offset is 0, and not T */
+        c->check = SUITE_ANY_CHECK;
+    c->flops = 2.0 * (double)s.total * (double)s.n * (double)(s.along_k ? s.m : s.k);
+    for (int i = 0; i < c->n_tensors; i++)
+        c->bytes += (double)suite_span_bytes(&c->tensor[i]);
+}
+
+static const struct {
+    saker_type a, b, d;
+    int scaling;
+    int64_t group;
+} types[] = {{SAKER_F32, SAKER_F32, SAKER_F32, 0, 0},   {SAKER_BF16, SAKER_BF16, SAKER_BF16, 0, 0},
+             {SAKER_F16, SAKER_F16, SAKER_F32, 0, 0},   {SAKER_E4M3, SAKER_E4M3, SAKER_BF16, 3, 0},
+             {SAKER_E4M3, SAKER_E5M2, SAKER_F32, 1, 0}, {SAKER_I8, SAKER_I8, SAKER_I32, 0, 0},
+             {SAKER_I8, SAKER_I8, SAKER_BF16, 2, 0},    {SAKER_BF16, SAKER_I4, SAKER_BF16, 4, 32},
+             {SAKER_I8, SAKER_I4, SAKER_F32, 4, 64},    {SAKER_I32, SAKER_I32, SAKER_I32, 0, 0},
+             {SAKER_F32, SAKER_F32, SAKER_F16, 2, 0}};
+
+static void full_cases(void)
+{
+    spec s = {.a = SAKER_F16, .b = SAKER_I4, .d = SAKER_F32, .groups = 5, .total = 9, .n = 8, .k = 12};
+    s.scaling = SAKER_GEMM_SCALE_GROUP;
+    s.group = 3;
+    s.zero = s.bias = s.pre = s.saved = SAKER_F32;
+    s.gather = s.scatter = 1;
+    s.act = SAKER_ACT_SILU;
+    add(s);
+    add((spec){.a = SAKER_F32,
+               .b = SAKER_F32,
+               .d = SAKER_F32,
+               .groups = 4,
+               .total = 11,
+               .m = 5,
+               .n = 6,
+               .along_k = 1,
+               .c = SAKER_F32,
+               .beta = 0.5f});
+}
+
+static void row_cases(void)
+{
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},   {3, 0, 5, 7},      {2, 5, 9, 13},    {4, 30, 26, 70},
+                                       {7, 33, 40, 0}, {6, 300, 34, 530}, {40, 25, 14, 33}, {3, 40, 150, 1100}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+            for (int way = 0; way < 4; way++) {
+                spec s = {.a = types[i].a, .b = types[i].b, .d = types[i].d, .scaling = types[i].scaling};
+                s.group = types[i].group;
+                s.groups = sizes[k][0];
+                s.total = sizes[k][1];
+                s.n = sizes[k][2];
+                s.k = sizes[k][3];
+                s.columns = way & 1;
+                s.gather = way >> 1;
+                s.scatter = (int)(k + (size_t)way) % 3 == 0;
+                add(s);
+                if (s.d == SAKER_I32)
+                    continue;
+                s.n += s.n % 2;
+                s.gated = way % 3;
+                s.act = SAKER_ACT_SILU;
+                s.bias = SAKER_BF16;
+                s.pre = SAKER_F32;
+                s.alpha = 0.5f;
+                add(s);
+            }
+    for (int i = 0; i < 2; i++) {
+        spec s = {.a = types[i].a, .b = types[i].b, .d = types[i].d, .groups = 5, .total = 20, .n = 10, .k = 24};
+        s.bad = 1;
+        add(s);
+        s.gather = 1;
+        add(s);
+        s.scatter = 1;
+        add(s);
+        s.bad = 0;
+        s.groups = 0;
+        s.scatter = 0;
+        add(s);
+        s.groups = 3;
+        s.saved = types[i].d;
+        s.act = SAKER_ACT_GELU;
+        add(s);
+    }
+}
+
+static void k_cases(void)
+{
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 0, 5, 7},     {2, 5, 9, 13},     {4, 30, 26, 70},
+                                       {6, 1300, 34, 20}, {40, 25, 14, 33}, {3, 2500, 50, 40}, {2, 70, 300, 140}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            if (types[i].scaling)
+                continue;
+            spec s = {.a = types[i].a, .b = types[i].b, .d = types[i].d, .along_k = 1};
+            s.groups = sizes[k][0];
+            s.total = sizes[k][1];
+            s.n = sizes[k][2];
+            s.m = sizes[k][3];
+            add(s);
+            s.columns = 1;
+            s.bad = k % 2 == 0;
+            add(s);
+            s.c = s.d;
+            s.beta = 1;
+            s.bad = 0;
+            add(s);
+        }
+}
+
+static void bench_cases(void)
+{
+    static const saker_type floats[] = {SAKER_F32, SAKER_BF16};
+    for (int i = 0; i < 2; i++) {
+        spec s = {.a = floats[i], .b = floats[i], .d = floats[i], .groups = 16, .total = 2048, .n = 1024, .k = 1024};
+        s.columns = 1;
+        s.use = SUITE_BENCH;
+        add(s);
+        s.gather = 1;
+        add(s);
+        s.gather = 0;
+        s.along_k = 1;
+        s.m = 1024;
+        add(s);
+    }
+}
+
+static bool case_at(int i, suite_case *out)
+{
+    if (!n_cases) {
+        full_cases();
+        row_cases();
+        k_cases();
+        bench_cases();
+    }
+    if (i < 0 || i >= n_cases)
+        return false;
+    *out = cases[i];
+    return true;
+}
+
+const suite skr_suite_grouped_gemm = {.op = "grouped_gemm", .at = case_at, .oracle = oracle};

@@ -1,0 +1,268 @@
+/* test_gemm.c - what the cases of gemm cannot say: packed weights and every schedule give the same bits, and what is
+ * packed for something else is refused.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "suite.h"
+
+static saker_context *ctx;
+static const char *level;
+static int packs, schedules;
+
+/* A case with its tensors in memory. */
+typedef struct call {
+    const suite *s;
+    suite_case c;
+    char *memory[SUITE_MAX_TENSORS];
+    saker_tensor tensor[SUITE_MAX_TENSORS];
+} call;
+
+static int index_of(const call *x, const char *field)
+{
+    for (int i = 0; i < x->c.n_tensors; i++)
+        if (!strcmp(x->c.tensor[i].field, field))
+            return i;
+    return -1;
+}
+
+static void fill_call(call *x)
+{
+    for (int i = 0; i < x->c.n_tensors; i++) {
+        const suite_tensor *t = &x->c.tensor[i];
+        memset(x->memory[i], 0x5a, (size_t)suite_span_bytes(t) + 8);
+        double *value = malloc((size_t)(suite_elements(t) + 1) * sizeof *value);
+        if (!value)
+            abort();
+        suite_values(&x->c, i, 1, value);
+        if (t->role != SUITE_OUT)
+            suite_store(t, value, x->memory[i]);
+        free(value);
+    }
+}
+
+static void open_call(call *x, const suite *s, const suite_case *c)
+{
+    *x = (call){.s = s, .c = *c};
+    for (int i = 0; i < c->n_tensors; i++) {
+        x->memory[i] = malloc((size_t)suite_span_bytes(&c->tensor[i]) + 64);
+        if (!x->memory[i])
+            abort();
+        x->tensor[i] = suite_describe(&x->c.tensor[i], x->memory[i]);
+    }
+    for (int i = 0; i < c->n_tensors; i++)
+        if (c->tensor[i].alias) {
+            free(x->memory[i]);
+            x->memory[i] = x->memory[index_of(x, c->tensor[i].alias)];
+            x->tensor[i].data = x->memory[i];
+        }
+    fill_call(x);
+}
+
+static void close_call(call *x)
+{
+    for (int i = 0; i < x->c.n_tensors; i++)
+        if (!x->c.tensor[i].alias)
+            free(x->memory[i]);
+}
+
+/* The call's argument struct. */
+static saker_gemm_args args_of(call *x)
+{
+    _Alignas(8) unsigned char bytes[SUITE_ARGS_BYTES];
+    saker_gemm_args args;
+    CHECK(suite_bind(x->s, &x->c, x->tensor, bytes));
+    memcpy(&args, bytes, sizeof args);
+    return args;
+}
+
+/* All outputs' bytes in a row. */
+static char *outputs(const call *x, size_t *bytes)
+{
+    char *all = NULL;
+    *bytes = 0;
+    for (int i = 0; i < x->c.n_tensors; i++) {
+        if (x->c.tensor[i].role == SUITE_IN)
+            continue;
+        size_t n = (size_t)suite_span_bytes(&x->c.tensor[i]);
+        all = realloc(all, *bytes + n + 1);
+        if (!all)
+            abort();
+        memcpy(all + *bytes, x->memory[i], n);
+        *bytes += n;
+    }
+    return all;
+}
+
+static void expect_same(const call *x, const char *want, size_t bytes, const char *what)
+{
+    size_t n;
+    char *got = outputs(x, &n);
+    CHECK_TEXT(n == bytes && !memcmp(got, want, n), "%s: %s: other bits with %s", level, x->c.name, what);
+    free(got);
+}
+
+/* ---------------------------------------------------------------- packed weights */
+
+static saker_gemm_pack_args pack_args(const call *x, const saker_gemm_args *g)
+{
+    saker_type a = x->c.tensor[index_of(x, "a")].type, b = x->c.tensor[index_of(x, "b")].type;
+    return (saker_gemm_pack_args){.struct_size = sizeof(saker_gemm_pack_args),
+                                  .b = g->b,
+                                  .b_scale = g->b_scale,
+                                  .b_zero = g->b_zero,
+                                  .group = g->group,
+                                  .scaling = g->scaling,
+                                  .gated = g->gated,
+                                  .for_a = a == b            ? SAKER_GEMM_FOR_SAME
+                                           : a == SAKER_F16  ? SAKER_GEMM_FOR_F16
+                                           : a == SAKER_BF16 ? SAKER_GEMM_FOR_BF16
+                                           : a == SAKER_I8   ? SAKER_GEMM_FOR_I8
+                                                             : SAKER_GEMM_FOR_SAME};
+}
+
+/* b as gemm_pack writes it, in memory of its own. off: bytes past a multiple of 64. */
+static char *pack(call *x, const saker_gemm_args *g, int off, char **memory, int64_t *bytes)
+{
+    saker_gemm_pack_args p = pack_args(x, g);
+    saker_tensor size = SAKER_TENSOR(bytes, SAKER_I64, 1);
+    p.bytes = &size;
+    CHECK_TEXT(saker_gemm_pack(ctx, &p) == SAKER_OK, "%s: %s", x->c.name, saker_context_error(ctx));
+    *memory = malloc((size_t)*bytes + 128);
+    if (!*memory)
+        abort();
+    char *at = *memory + (64 - (uintptr_t)*memory % 64) % 64 + off;
+    saker_tensor packed = SAKER_TENSOR(at, SAKER_U8, *bytes - 1);
+    p.packed = &packed;
+    CHECK(saker_gemm_pack(ctx, &p) == SAKER_INVALID_ARG && strstr(saker_context_error(ctx), "packed has"));
+    packed.shape[0]++;
+    CHECK_TEXT(saker_gemm_pack(ctx, &p) == SAKER_OK, "%s: %s", x->c.name, saker_context_error(ctx));
+    return at;
+}
+
+static void check_packed(call *x, const char *want, size_t n)
+{
+    saker_gemm_args args = args_of(x);
+    char *memory;
+    int64_t bytes = 0;
+    char *at = pack(x, &args, packs % 3 * 16, &memory, &bytes);
+    saker_tensor b = *args.b;
+    b.data = at;
+    b.strides = NULL;
+    args.b = &b;
+    args.b_packed = 1;
+    fill_call(x);
+    saker_status got = saker_gemm(ctx, &args);
+    CHECK_TEXT(got == SAKER_OK, "%s: %s: %s", level, x->c.name, saker_context_error(ctx));
+    expect_same(x, want, n, "b_packed");
+    free(memory);
+    packs++;
+}
+
+/* ---------------------------------------------------------------- schedules */
+
+static void check_schedules(call *x, const char *want, size_t n)
+{
+    for (int schedule = SAKER_GEMM_DATA_PARALLEL; schedule <= SAKER_GEMM_STREAM_K; schedule++) {
+        saker_gemm_args args = args_of(x);
+        args.schedule = schedule;
+        fill_call(x);
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        expect_same(x, want, n, "another schedule");
+        schedules++;
+    }
+}
+
+static void check_case(const suite *s, const suite_case *c)
+{
+    call x;
+    open_call(&x, s, c);
+    saker_gemm_args args = args_of(&x);
+    size_t n;
+    CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+    char *want = outputs(&x, &n);
+    const suite_tensor *a = &c->tensor[index_of(&x, "a")];
+    if (args.b->ndim == 2)
+        check_packed(&x, want, n);
+    if (a->shape[a->ndim - 1] > 500)
+        check_schedules(&x, want, n);
+    free(want);
+    close_call(&x);
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+static void refused(const saker_gemm_args *args, const char *sentence)
+{
+    saker_status got = saker_gemm(ctx, args);
+    CHECK_TEXT(got != SAKER_OK && strstr(saker_context_error(ctx), sentence), "expected '%s': %s", sentence,
+               got ? saker_context_error(ctx) : "(no error)");
+}
+
+static void check_refusals(void)
+{
+    enum { M = 5, N = 40, K = 30 };
+    static float a[M * K], d[M * N];
+    static _Alignas(64) char memory[(N + 64) * (K + 64) * 4 + 4096];
+    saker_tensor at = SAKER_TENSOR(a, SAKER_F32, M, K), bt = SAKER_TENSOR(memory, SAKER_F32, K, N);
+    saker_tensor dt = SAKER_TENSOR(d, SAKER_F32, M, N), out = SAKER_TENSOR(memory, SAKER_U8, sizeof memory);
+    static float b[K * N];
+    saker_tensor raw = SAKER_TENSOR(b, SAKER_F32, K, N);
+    saker_gemm_args args = {.struct_size = sizeof args, .a = &at, .b = &bt, .d = &dt, .b_packed = 1};
+    memset(memory, 0, sizeof memory);
+    refused(&args, "not what gemm_pack wrote");
+    saker_gemm_pack_args p = {.struct_size = sizeof p, .b = &raw, .packed = &out};
+    CHECK(saker_gemm_pack(ctx, &p) == SAKER_OK && saker_gemm(ctx, &args) == SAKER_OK);
+    int64_t other[2] = {K, N - 1}, narrow[2] = {M, N - 1};
+    bt.shape = other;
+    dt.shape = narrow;
+    refused(&args, "was packed");
+    int64_t half[2] = {M, N / 2}, whole[2] = {K, N};
+    bt.shape = whole;
+    dt.shape = half;
+    args.gated = SAKER_GATED_HALVES;
+    refused(&args, "gated");
+    args.gated = 0;
+    dt.shape = (int64_t[]){M, N};
+    bt.data = memory + 4;
+    refused(&args, "multiple of 16");
+    bt.data = memory;
+    CHECK(saker_gemm(ctx, &args) == SAKER_OK);
+    saker_config scalar = {.struct_size = sizeof scalar, .isa = "scalar"};
+    saker_context *mine = ctx, *lower = NULL;
+    CHECK(saker_context_create(&lower, &scalar) == SAKER_OK);
+    ctx = lower;
+    if (strcmp(level, "scalar"))
+        refused(&args, "was packed for level");
+    ctx = mine;
+    saker_context_destroy(lower);
+}
+
+static void check_level(void)
+{
+    const suite *s = suite_find("gemm");
+    suite_case c;
+    for (int i = 0; s->at(i, &c); i++)
+        if (c.use & SUITE_CHECK && i % 3 == 0)
+            check_case(s, &c);
+    check_refusals();
+}
+
+int main(void)
+{
+    for (int i = 0; i < saker_level_count(); i++) {
+        saker_level_info info = saker_level_at(i);
+        if (!info.usable) {
+            CHECK_SKIP("%s: %s", info.name, info.why_not);
+            continue;
+        }
+        level = info.name;
+        saker_config config = {.struct_size = sizeof config, .isa = info.name};
+        CHECK_TEXT(saker_context_create(&ctx, &config) == SAKER_OK, "%s", saker_context_error(NULL));
+        check_level();
+        saker_context_destroy(ctx);
+    }
+    printf("%d packed, %d schedules\n", packs, schedules);
+    return check_report("test_gemm");
+}
