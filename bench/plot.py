@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import os
+import re
 
 import matplotlib
 
@@ -110,7 +111,10 @@ def main():
         for op in (name for name in names if name.removesuffix("_backward") not in names or not name.endswith("_backward")):
             ops = [op] + [name for name in names if name == f"{op}_backward"]
             for dtype in dict.fromkeys(row["dtype"] for row in result["rows"] if row["op"] == op):
-                path = os.path.join(PLOTS, f"{stem}-{op}-{dtype}.svg" if op not in stem else f"{stem}-{dtype}.svg")
+                if len({row["width"] for row in result["rows"] if row["op"] == op}) < 3:
+                    continue  # a table says it better
+                name = re.sub("[^a-z0-9_]+", "-", op)
+                path = os.path.join(PLOTS, f"{stem}-{name}-{dtype}.svg" if op not in stem else f"{stem}-{dtype}.svg")
                 draw(path, title, rows, ops, dtype)
                 print(os.path.relpath(path, common.ROOT))
 
