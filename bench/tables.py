@@ -3,7 +3,7 @@
 and docs/RESULTS.md, which has every case of every file.
 
 NAME is the stem of a results file (a peers file or the output of `saker bench --out`); `summary-<machine>`: a line for
-each operation and type out of all peers files of that machine; or `quack`: ours beside QuACK's recorded fractions.
+each operation out of all peers files of that machine; or `quack`: ours beside QuACK's recorded fractions.
 `--check` writes nothing and fails when a block is out of date. Running it twice changes nothing.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -28,6 +28,10 @@ def percent(value):
 
 def times(value):
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
+
+
+def span(least, most):
+    return f"{least}" if least == most else f"{least} … {most}"
 
 
 def by_case(result):
@@ -96,8 +100,8 @@ def bench(result):
 
 
 def summary(machine, recorded):
-    """One line for each operation and type: the range of the fraction of the probe, and the speed-up over the better
-    of eager and torch.compile."""
+    """One line for each operation: the range of the fraction of the probe, and the speed-up over the better of eager
+    and torch.compile (geometric mean over the widths, and the worst)."""
     found, sources = {}, []
     for stem, result in recorded.items():
         if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers") or stem.endswith("quack"):
@@ -112,18 +116,20 @@ def summary(machine, recorded):
     if not found:
         return None
     lines = []
-    for (op, dtype), cases in sorted(found.items()):
-        widths, fractions, ratios = zip(*cases)
-        lines.append(
-            [
-                f"{op} {dtype}",
-                f"{min(widths)} … {max(widths)}",
-                f"{percent(min(fractions))} … {percent(max(fractions))}",
-                times(common.geometric_mean(ratios)),
-                times(min(ratios)),
-            ]
-        )
-    head = ["operation", "widths", "of the probe", "faster than PyTorch", "worst case"]
+    for op in sorted({op for op, _ in found}):
+        cells, worst, widths = [], [], set()
+        for dtype in ("f32", "bf16"):
+            cases = found.get((op, dtype))
+            if not cases:
+                cells.append(["–", "–"])
+                continue
+            at, fractions, ratios = zip(*cases)
+            widths.update(at)
+            worst.append(min(ratios))
+            cells.append([span(percent(min(fractions)), percent(max(fractions))), times(common.geometric_mean(ratios))])
+        (f32, f32_ratio), (bf16, bf16_ratio) = cells
+        lines.append([op, span(min(widths), max(widths)), f32, bf16, f32_ratio, bf16_ratio, times(min(worst))])
+    head = ["operation", "widths", "of the probe, f32", "bf16", "over PyTorch, f32", "bf16", "worst case"]
     return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
 
 
