@@ -175,6 +175,9 @@ def run_case(case, library, clock, arguments):
             "bytes": size,
             "threads": arguments.threads,
         }
+        operations = case.op.operations(case.dtype, case.m, case.n)
+        if operations and name in contenders:
+            row["gflops"] = operations / times[name]["median_us"] * 1e-3
         if name == "saker":
             row.update(kernel=kernel, max_relative_error=error, reads=case.reads, writes=case.writes)
         rows.append(row)
@@ -186,6 +189,8 @@ def show(rows):
     mine = by["saker"]
     line = f"{mine['op']:18} {mine['case']:20} {mine['median_us']:10.1f} us {mine['gbps']:8.1f} GB/s"
     line += f" {100 * mine['roof_fraction']:4.0f}% of {mine['probe']:11}"
+    if "gflops" in mine:
+        line += f" {mine['gflops']:8.1f} GFLOP/s"
     for name in PEERS:
         line += (
             f" {name[6:]}: {by[name]['median_us'] / mine['median_us']:6.2f}x" if name in by else f" {name[6:]}:      -"

@@ -3,7 +3,8 @@
 and docs/RESULTS.md, which has every case of every file.
 
 NAME is the stem of a results file (a peers file or the output of `saker bench --out`); `summary-<machine>`: a line for
-each operation out of all peers files of that machine; or `quack`: ours beside QuACK's recorded fractions.
+each operation out of all peers files of that machine; `products-<machine>`: every case that is bound by
+arithmetic; or `quack`: ours beside QuACK's recorded fractions.
 `--check` writes nothing and fails when a block is out of date. Running it twice changes nothing.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -109,6 +110,8 @@ def summary(machine, recorded):
         sources.append(source(result))
         for (op, case), who in by_case(result).items():
             mine = who["saker"]
+            if "gflops" in mine:
+                continue
             peers_us = [who[p]["median_us"] for p in ("torch eager", "torch.compile") if p in who]
             found.setdefault((op, mine["dtype"]), []).append(
                 (mine["width"], mine["roof_fraction"], min(peers_us, default=float("nan")) / mine["median_us"])
@@ -130,6 +133,26 @@ def summary(machine, recorded):
         (f32, f32_ratio), (bf16, bf16_ratio) = cells
         lines.append([op, span(min(widths), max(widths)), f32, bf16, f32_ratio, bf16_ratio, times(min(worst))])
     head = ["operation", "widths", "of the probe, f32", "bf16", "over PyTorch, f32", "bf16", "worst case"]
+    return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
+
+
+def products(machine, recorded):
+    """Every case of what is bound by arithmetic."""
+    lines, sources = [], []
+    for stem, result in recorded.items():
+        if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers"):
+            continue
+        for (op, case), who in by_case(result).items():
+            mine = who["saker"]
+            if "gflops" not in mine:
+                continue
+            sources.append(source(result))
+            peers_us = [who[p]["median_us"] for p in ("torch eager", "torch.compile") if p in who]
+            ratio = min(peers_us, default=float("nan")) / mine["median_us"]
+            lines.append([f"{op} {case}", f"{mine['median_us']:.0f}", f"{mine['gflops']:.0f}", times(ratio)])
+    if not lines:
+        return None
+    head = ["product", "Saker µs", "GFLOP/s", "over PyTorch"]
     return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
 
 
@@ -170,6 +193,8 @@ def block(name, recorded):
         return quack(recorded, True)
     if name.startswith("summary-"):
         return summary(name[len("summary-") :], recorded)
+    if name.startswith("products-"):
+        return products(name[len("products-") :], recorded)
     result = recorded.get(name)
     if not result or not result.get("rows"):
         return None

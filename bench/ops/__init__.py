@@ -47,6 +47,10 @@ class Op:
         """Least bytes that must move, and the streams they come in: (bytes, reads, writes)."""
         raise NotImplementedError
 
+    def operations(self, dtype, m, n):
+        """Additions and multiplications, where they bind rather than bytes; else 0."""
+        return 0
+
     def tensors(self, dtype, m, n, device, generator):
         """Inputs, and outputs of Saker's."""
         raise NotImplementedError

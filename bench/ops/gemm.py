@@ -21,11 +21,16 @@ class Product(Op):
         self.label, self.rows, self.width = label, rows, width
 
     def shapes(self, kind, device, types, widths):
+        if kind == "quack":
+            return []
         sizes = [self.width] if self.width else self.cuda_widths if device == "cuda" else self.cpu_widths
         return [(t, self.rows or n, n) for t in types for n in sizes if not widths or n in widths]
 
     def traffic(self, dtype, m, n):
         return (2 * m * n + n * n) * TYPES[dtype].itemsize, 2, 1
+
+    def operations(self, dtype, m, n):
+        return 2 * m * n * n
 
     def tensors(self, dtype, m, n, device, generator):
         return {
@@ -75,6 +80,9 @@ class SwiGLU(Product):
 
     def traffic(self, dtype, m, n):
         return (2 * m * n + 2 * n * n) * TYPES[dtype].itemsize, 2, 1
+
+    def operations(self, dtype, m, n):
+        return 4 * m * n * n
 
     def tensors(self, dtype, m, n, device, generator):
         return {
