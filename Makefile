@@ -161,13 +161,13 @@ setup-test: setup-build
 	@TORCH=$(TORCH) sh tools/setup.sh test
 
 demo: setup-build
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@$(BUILD)/saker demo --report $(BUILD)/demo
 
 -include tests/tests.mk
 
 test: setup-test
-	@$(MAKE) --no-print-directory -j2 all test-build
+	@$(MAKE) --no-print-directory -j$(JOBS) all test-build
 	@TORCH=$(TORCH) BUILD=$(BUILD) MAKE="$(MAKE)" sh tools/run_tests.sh
 
 PY := $(firstword $(wildcard .venv/bin/python) python3)
