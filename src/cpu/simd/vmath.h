@@ -59,18 +59,22 @@ SKR_FN vf v_exp_below(vf x)
     return v_mul(v_exp_raised(x), v_set1(0x1p-24f));
 }
 
-/* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly; 2^f = 1 + f P(f), polynomial error 1.3e-8. Outside [-151, 129] it is 0
- * or infinity. */
+/* 2^f for |f| <= 1/2: 1 + f P(f), polynomial error 1.3e-8. */
+SKR_FN vf v_exp2_fraction(vf f)
+{
+    vf z = v_mul(f, f);
+    vf high = v_fma(v_set1(0x1.18e4p-13f), f, v_set1(0x1.5ef0cap-10f));
+    vf middle = v_fma(v_set1(0x1.3b66f8p-7f), f, v_set1(0x1.c6af9ep-5f));
+    vf low = v_fma(v_set1(0x1.ebfb94p-3f), f, v_set1(0x1.62e43p-1f));
+    return v_fma(v_fma(v_fma(high, z, middle), z, low), f, v_set1(1.0f));
+}
+
+/* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly. Outside [-151, 129] it is 0 or infinity. */
 SKR_FN vf v_exp2(vf x)
 {
     x = v_max(v_min(x, v_set1(129.0f)), v_set1(-151.0f));
     vf n = v_round(x);
-    vf f = v_sub(x, n), z = v_mul(f, f);
-    vf high = v_fma(v_set1(0x1.18e4p-13f), f, v_set1(0x1.5ef0cap-10f));
-    vf middle = v_fma(v_set1(0x1.3b66f8p-7f), f, v_set1(0x1.c6af9ep-5f));
-    vf low = v_fma(v_set1(0x1.ebfb94p-3f), f, v_set1(0x1.62e43p-1f));
-    vf p = v_fma(v_fma(high, z, middle), z, low);
-    return v_scale(v_fma(p, f, v_set1(1.0f)), n);
+    return v_scale(v_exp2_fraction(v_sub(x, n)), n);
 }
 
 /* ln x, 1 ulp. x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); ln(1 + f) = f - f^2/2 + f^3 P(f), polynomial
@@ -154,15 +158,11 @@ SKR_FN vf v_normal_tail(vf a)
     vf q3 = v_fma(v_set1(2.0940335257e-05f), a, v_set1(-1.0260135027e-04f));
     vf high = v_fma(v_fma(v_set1(-1.2560555629e-06f), z, q3), z, q2);
     vf q = v_max(v_fma(high, z2, v_fma(q1, z, q0)), v_set1(-127.0f));
-    /* 2^q, q = n + f, as v_exp2 has it: adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low
-     * bits, which shifted up are those of 2^n, and of 0 where n is -127. */
+    /* 2^q, q = n + f: adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits, which shifted up
+     * are those of 2^n, and of 0 where n is -127. */
     const vf magic = v_set1(12583039.0f);
-    vf t = v_add(q, magic), f = v_sub(q, v_sub(t, magic)), f2 = v_mul(f, f);
-    vf top = v_fma(v_set1(0x1.18e4p-13f), f, v_set1(0x1.5ef0cap-10f));
-    vf middle = v_fma(v_set1(0x1.3b66f8p-7f), f, v_set1(0x1.c6af9ep-5f));
-    vf low = v_fma(v_set1(0x1.ebfb94p-3f), f, v_set1(0x1.62e43p-1f));
-    vf p = v_fma(v_fma(v_fma(top, f2, middle), f2, low), f, v_set1(1.0f));
-    return v_mul(p, v_of_bits(vi_sll(v_bits(t), 23)));
+    vf t = v_add(q, magic), f = v_sub(q, v_sub(t, magic));
+    return v_mul(v_exp2_fraction(f), v_of_bits(vi_sll(v_bits(t), 23)));
 }
 
 /* The same up to x: (1 + erf(x / sqrt 2)) / 2. */

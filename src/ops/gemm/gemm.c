@@ -141,22 +141,7 @@ saker_status skr_gemm_check_options(skr_call *call, const skr_gemm_options *o)
 
 static saker_status check_options(skr_call *call, const skr_view *v, const saker_gemm_args *args)
 {
-    skr_gemm_options o = {.a = &v[A],
-                          .b = &v[B],
-                          .d = &v[D],
-                          .c = &v[C],
-                          .bias = &v[BIAS],
-                          .pre = &v[PRE],
-                          .saved = &v[SAVED],
-                          .a_scale = &v[A_SCALE],
-                          .b_scale = &v[B_SCALE],
-                          .b_zero = &v[B_ZERO],
-                          .group = args->group,
-                          .alpha = args->alpha,
-                          .beta = args->beta,
-                          .scaling = args->scaling,
-                          .act = args->act,
-                          .gated = args->gated};
+    skr_gemm_options o = SKR_GEMM_OPTIONS(v, args);
     SKR_TRY(skr_gemm_check_options(call, &o));
     if (v[DBIAS].present && (args->gated || v[D].type == SKR_I32))
         return skr_fail(call, SAKER_INVALID_ARG, "dbias is given, which is for float results that are not gated");

@@ -27,59 +27,62 @@ typedef struct spec {
     int use;
 } spec;
 
-static suite_case *cases;
-static int n_cases, room;
+static suite_list list;
 
-static const char *type_text(saker_type type)
+const char *gemm_act_text(int act)
 {
-    return saker_type_name((saker_dtype){(uint8_t)type, (uint8_t)((int)type >> 8), 1});
+    static const char *const text[] = {"", " sigmoid", " tanh", " silu", " gelu", " gelut", " relu", " relu2", " oai"};
+    return text[act];
 }
 
-static void append(char *name, const char *format, const char *text)
+const char *gemm_scaling_text(int scaling)
 {
-    size_t used = strlen(name);
-    snprintf(name + used, 96 - used, format, text);
+    static const char *const text[] = {"", " tensor", " rowcol", " block", " group"};
+    return text[scaling];
 }
 
-static void name_case(const spec *s, char *name)
+const char *gemm_gated_text(int gated)
 {
-    static const char *const layouts[] = {"r", "c", "g", "f"};
+    static const char *const text[] = {"", " halves", " pairs"};
+    return text[gated];
+}
+
+static void say_type(suite_case *c, const char *word, saker_type type)
+{
+    if (type)
+        suite_say(c, " %s%s", word, suite_type_text(type));
+}
+
+static void name_case(const spec *s, suite_case *c)
+{
+    static const char layouts[] = "rcgf";
     static const char *const batches[] = {"", " batch", " batch a", " batch b", " cross", " no batch", " expanded"};
-    static const char *const scalings[] = {"", " tensor", " rowcol", " block", " group"};
-    static const char *const acts[] = {"", " sigmoid", " tanh", " silu", " gelu", " gelut", " relu", " relu2", " oai"};
-    static const char *const fills[] = {"",      " uniform",  " zero",   " constant",    " large",
-                                        " huge", " tiny",     " max",    " alternating", " nan",
-                                        " inf",  " positive", " offset", " bits",        " edges"};
-    snprintf(name, 96, "%s %s %s %lldx%lldx%lld %s%s%s%s%s", type_text(s->a), type_text(s->b), type_text(s->d),
-             (long long)s->m, (long long)s->n, (long long)s->k, layouts[s->la], layouts[s->lb], layouts[s->ld],
-             batches[s->batch], scalings[s->scaling]);
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)s->group);
-    append(name, s->group ? "%s" : "", text);
-    append(name, "%s", s->only_a_scale ? " a" : "");
-    append(name, s->zero ? " z%s" : "", s->zero ? type_text(s->zero) : "");
-    snprintf(text, sizeof text, "%g", (double)s->alpha);
-    append(name, s->alpha != 0 ? " al%s" : "", text);
-    snprintf(text, sizeof text, "%g", (double)s->beta);
-    append(name, s->c ? " be%s" : "", text);
-    append(name, s->c ? "%s" : "", s->c ? type_text(s->c) : "");
-    append(name, "%s", s->in_place ? "=d" : "");
-    append(name, s->bias ? (s->bias_rows ? " bm%s" : " b%s") : "", s->bias ? type_text(s->bias) : "");
-    append(name, "%s", acts[s->act]);
-    append(name, "%s", s->gated == 1 ? " halves" : s->gated == 2 ? " pairs" : "");
-    append(name, s->pre ? " pre%s" : "", s->pre ? type_text(s->pre) : "");
-    append(name, s->saved ? " saved%s" : "", s->saved ? type_text(s->saved) : "");
-    append(name, s->dbias ? (s->accumulate ? " db+%s" : " db%s") : "", s->dbias ? type_text(s->dbias) : "");
-    append(name, "%s", fills[s->fill]);
-    append(name, "%s", s->c_fill == SUITE_ONE_NAN ? " nan in c" : "");
+    static const char *const schedules[] = {"", " data", " persistent", " split", " stream"};
+    suite_say(c, "%s %s %s %lldx%lldx%lld %c%c%c%s%s", suite_type_text(s->a), suite_type_text(s->b),
+              suite_type_text(s->d), (long long)s->m, (long long)s->n, (long long)s->k, layouts[s->la], layouts[s->lb],
+              layouts[s->ld], batches[s->batch], gemm_scaling_text(s->scaling));
+    if (s->group)
+        suite_say(c, "%lld", (long long)s->group);
+    suite_say(c, "%s", s->only_a_scale ? " a" : "");
+    say_type(c, "z", s->zero);
+    if (s->alpha != 0)
+        suite_say(c, " al%g", (double)s->alpha);
+    if (s->c)
+        suite_say(c, " be%g%s%s", (double)s->beta, suite_type_text(s->c), s->in_place ? "=d" : "");
+    say_type(c, s->bias_rows ? "bm" : "b", s->bias);
+    suite_say(c, "%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated));
+    say_type(c, "pre", s->pre);
+    say_type(c, "saved", s->saved);
+    say_type(c, s->accumulate ? "db+" : "db", s->dbias);
+    suite_say(c, "%s%s%s", suite_fill_text(s->fill), s->c_fill == SUITE_ONE_NAN ? " nan in c" : "",
+              schedules[s->schedule]);
 }
 
 /* ---------------------------------------------------------------- tensors */
 
-static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role role, saker_type type, suite_fill fill)
+suite_tensor *gemm_add(suite_case *c, const char *field, suite_role role, saker_type type, suite_fill fill)
 {
-    suite_tensor *t = &c->tensor[c->n_tensors++];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .fill = fill};
+    suite_tensor *t = suite_add(c, field, role, type, fill);
     if (type == SAKER_I8 || type == SAKER_I4 || type == SAKER_I32) {
         int64_t top = type == SAKER_I8 ? 127 : type == SAKER_I4 ? 7 : 2147483647;
         t->fill = SUITE_RANGE;
@@ -125,8 +128,8 @@ static void add_scales(suite_case *c, const spec *s, int n_lead, const int64_t *
     if (!s->scaling)
         return;
     int64_t block = s->scaling == SAKER_GEMM_SCALE_GROUP ? s->group : 128, blocks = (s->k + block - 1) / block;
-    suite_tensor *a = add_tensor(c, "a_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
-    suite_tensor *b = s->only_a_scale ? NULL : add_tensor(c, "b_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
+    suite_tensor *a = gemm_add(c, "a_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
+    suite_tensor *b = s->only_a_scale ? NULL : gemm_add(c, "b_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
     if (s->scaling == SAKER_GEMM_SCALE_TENSOR) {
         a->ndim = 1;
         a->shape[0] = 1;
@@ -149,7 +152,7 @@ static void add_scales(suite_case *c, const spec *s, int n_lead, const int64_t *
         }
     }
     if (s->zero) {
-        suite_tensor *z = add_tensor(c, "b_zero", SUITE_IN, s->zero, SUITE_NORMAL);
+        suite_tensor *z = gemm_add(c, "b_zero", SUITE_IN, s->zero, SUITE_NORMAL);
         shape_matrix(z, 0, lead, blocks, s->n, ROWS);
         if (s->zero == SAKER_I8) {
             z->low = -8;
@@ -160,7 +163,7 @@ static void add_scales(suite_case *c, const spec *s, int n_lead, const int64_t *
 
 static void add_vector(suite_case *c, const char *field, suite_role role, saker_type type, int64_t n, int64_t stride)
 {
-    suite_tensor *t = add_tensor(c, field, role, type, SUITE_NORMAL);
+    suite_tensor *t = gemm_add(c, field, role, type, SUITE_NORMAL);
     t->ndim = 1;
     t->shape[0] = n;
     t->stride[0] = stride;
@@ -168,21 +171,8 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 
 static void add(spec s)
 {
-    if (n_cases == room) {
-        room = room ? 2 * room : 512;
-        cases = realloc(cases, (size_t)room * sizeof *cases);
-        if (!cases)
-            abort();
-    }
-    suite_case *c = &cases[n_cases++];
-    memset(c, 0, sizeof *c);
-    c->use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY;
-    name_case(&s, c->name);
-    for (int i = 0; i < n_cases - 1; i++)
-        if (!strcmp(cases[i].name, c->name)) {
-            n_cases--;
-            return;
-        }
+    suite_case one = {.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY}, *c = &one;
+    name_case(&s, c);
     saker_gemm_args args = {.struct_size = sizeof args,
                             .group = s.group,
                             .alpha = s.alpha,
@@ -202,20 +192,18 @@ static void add(spec s)
                    {1, 1, 1, {3}, {3}, {3}}};
     bool b_first = s.n == 0; /* the runner takes the first tensor as a sign of work to do */
     if (!b_first)
-        shape_matrix(add_tensor(c, "a", SUITE_IN, s.a, s.fill), batches[s.batch].na, batches[s.batch].a, s.m, s.k,
-                     s.la);
+        shape_matrix(gemm_add(c, "a", SUITE_IN, s.a, s.fill), batches[s.batch].na, batches[s.batch].a, s.m, s.k, s.la);
     suite_tensor *b =
-        add_tensor(c, "b", SUITE_IN, s.b, s.fill == SUITE_ONE_NAN || s.fill == SUITE_ONE_INF ? SUITE_NORMAL : s.fill);
+        gemm_add(c, "b", SUITE_IN, s.b, s.fill == SUITE_ONE_NAN || s.fill == SUITE_ONE_INF ? SUITE_NORMAL : s.fill);
     shape_matrix(b, batches[s.batch].nb, batches[s.batch].b, s.k, s.n, s.lb);
     if (b_first)
-        shape_matrix(add_tensor(c, "a", SUITE_IN, s.a, s.fill), batches[s.batch].na, batches[s.batch].a, s.m, s.k,
-                     s.la);
+        shape_matrix(gemm_add(c, "a", SUITE_IN, s.a, s.fill), batches[s.batch].na, batches[s.batch].a, s.m, s.k, s.la);
     if (s.batch == EXPANDED)
         expand(&c->tensor[0]);
     int nd = batches[s.batch].nd;
     const int64_t *lead = batches[s.batch].d;
     if (s.c)
-        shape_matrix(add_tensor(c, "c", SUITE_IN, s.c, s.c_fill), s.in_place ? nd : 0, lead, s.m, s.n,
+        shape_matrix(gemm_add(c, "c", SUITE_IN, s.c, s.c_fill), s.in_place ? nd : 0, lead, s.m, s.n,
                      s.in_place     ? s.ld
                      : s.la == ROWS ? ROWS
                                     : COLS);
@@ -223,25 +211,22 @@ static void add(spec s)
         add_vector(c, "bias", SUITE_IN, s.bias, s.bias_rows ? s.m : s.n, s.la == FREE ? 3 : 0);
     add_scales(c, &s, batches[s.batch].na, batches[s.batch].a);
     if (s.saved)
-        shape_matrix(add_tensor(c, "saved", SUITE_IN, s.saved, SUITE_NORMAL), nd, lead, s.m, s.n, s.ld);
-    suite_tensor *d = add_tensor(c, "d", SUITE_OUT, s.d, SUITE_NORMAL);
+        shape_matrix(gemm_add(c, "saved", SUITE_IN, s.saved, SUITE_NORMAL), nd, lead, s.m, s.n, s.ld);
+    suite_tensor *d = gemm_add(c, "d", SUITE_OUT, s.d, SUITE_NORMAL);
     shape_matrix(d, nd, lead, s.m, s.gated ? s.n / 2 : s.n, s.ld);
     d->alias = s.in_place ? "c" : NULL;
     if (s.pre)
-        shape_matrix(add_tensor(c, "pre", SUITE_OUT, s.pre, SUITE_NORMAL), nd, lead, s.m, s.n, ROWS);
+        shape_matrix(gemm_add(c, "pre", SUITE_OUT, s.pre, SUITE_NORMAL), nd, lead, s.m, s.n, ROWS);
     if (s.dbias)
         add_vector(c, "dbias", s.accumulate ? SUITE_INOUT : SUITE_OUT, s.dbias, s.n, 0);
     c->flops = 2.0 * (double)s.m * (double)s.n * (double)s.k;
-    c->bytes = 0;
-    for (int i = 0; i < c->n_tensors; i++)
-        c->bytes += (double)suite_span_bytes(&c->tensor[i]);
+    c->bytes = suite_all_bytes(c);
     c->reads = 1;
     c->writes = s.m > 16 ? 1 : 0;
+    suite_list_add(&list, c);
 }
 
 /* ---------------------------------------------------------------- lists */
-
-static const saker_type floats[] = {SAKER_F32, SAKER_BF16, SAKER_F16};
 
 typedef struct pair {
     saker_type a, b, d;
@@ -532,7 +517,7 @@ static void bench_cases(void)
 
 bool gemm_case_at(int i, suite_case *out)
 {
-    if (!n_cases) {
+    if (!list.n) {
         full_cases();
         size_cases();
         layout_cases();
@@ -541,8 +526,5 @@ bool gemm_case_at(int i, suite_case *out)
         skinny_group_cases();
         bench_cases();
     }
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }

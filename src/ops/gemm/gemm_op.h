@@ -16,6 +16,12 @@ typedef struct skr_gemm_options {
     float alpha, beta;
     int32_t scaling, act, gated;
 } skr_gemm_options;
+/* From the views v and the arguments of either, whose fields have the same names. */
+#define SKR_GEMM_OPTIONS(v, args)                                                                                      \
+    {                                                                                                                  \
+        &v[A], &v[B], &v[D], &v[C], &v[BIAS], &v[PRE], &v[SAVED], &v[A_SCALE], &v[B_SCALE], &v[B_ZERO], (args)->group, \
+            (args)->alpha, (args)->beta, (args)->scaling, (args)->act, (args)->gated                                   \
+    }
 saker_status skr_gemm_check_options(skr_call *call, const skr_gemm_options *o);
 
 /* a's type, b and scaling fit together. */

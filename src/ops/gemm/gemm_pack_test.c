@@ -38,13 +38,10 @@ static const spec specs[] = {
 
 static suite_tensor *add(suite_case *c, const char *field, suite_role role, saker_type type, int64_t rows, int64_t cols)
 {
-    suite_tensor *t = &c->tensor[c->n_tensors++];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .ndim = 2, .shape = {rows, cols}};
-    if (type == SAKER_I8 || type == SAKER_I4 || type == SAKER_I32) {
-        t->fill = SUITE_RANGE;
-        t->low = -7;
-        t->high = 7;
-    }
+    suite_tensor *t = gemm_add(c, field, role, type, SUITE_NORMAL);
+    t->ndim = 2;
+    t->shape[0] = rows;
+    t->shape[1] = cols;
     return t;
 }
 
@@ -55,9 +52,9 @@ static bool case_at(int i, suite_case *out)
     const spec *s = &specs[i];
     *out = (suite_case){
         .use = (s->k * s->n > 1 << 20 ? SUITE_BENCH : SUITE_CHECK) | SUITE_CPU_ONLY, .reads = 1, .writes = 1};
-    snprintf(out->name, sizeof out->name, "%s %lldx%lld%s scaling %d gated %d for %d%s",
-             saker_type_name(SAKER_DTYPE(s->b)), (long long)s->k, (long long)s->n, s->columns ? " c" : "", s->scaling,
-             s->gated, s->for_a, s->only_bytes ? " bytes" : "");
+    suite_say(out, "%s %lldx%lld%s%s%s for %d%s", suite_type_text(s->b), (long long)s->k, (long long)s->n,
+              s->columns ? " columns" : "", gemm_scaling_text(s->scaling), gemm_gated_text(s->gated), s->for_a,
+              s->only_bytes ? " bytes" : "");
     saker_gemm_pack_args args = {
         .struct_size = sizeof args, .group = s->group, .scaling = s->scaling, .gated = s->gated, .for_a = s->for_a};
     memcpy(out->args, &args, sizeof args);

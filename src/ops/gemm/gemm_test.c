@@ -19,20 +19,10 @@
 #include "../../../tests/suite_convert.h"
 #include "gemm_test.h"
 
-#define U 0x1p-24
-
 /* ---------------------------------------------------------------- tensors of a case */
 
-gemm_column gemm_find(const suite_case *c, double *const *value, double *const *bound, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return (gemm_column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
-    return (gemm_column){NULL, NULL, NULL};
-}
-
 /* Where the matrix of batch index z begins: leading dimensions are broadcast to those of d. tail: the matrix's own. */
-static int64_t batch_start(gemm_column x, const suite_tensor *d, int64_t z, int tail)
+static int64_t batch_start(suite_column x, const suite_tensor *d, int64_t z, int tail)
 {
     int lead = x.t->ndim - tail, n = d->ndim - 2;
     int64_t each = 1, at = 0, size = 1;
@@ -146,17 +136,17 @@ static near slope_near(int act, near x, double saved)
 static gemm_product product_of(const suite_case *c, double *const *value, double *const *bound)
 {
     gemm_product p = {.args = (const saker_gemm_args *)c->args};
-    p.a = gemm_find(c, value, bound, "a");
-    p.b = gemm_find(c, value, bound, "b");
-    p.c = gemm_find(c, value, bound, "c");
-    p.bias = gemm_find(c, value, bound, "bias");
-    p.a_scale = gemm_find(c, value, bound, "a_scale");
-    p.b_scale = gemm_find(c, value, bound, "b_scale");
-    p.b_zero = gemm_find(c, value, bound, "b_zero");
-    p.saved = gemm_find(c, value, bound, "saved");
-    p.d = gemm_find(c, value, bound, "d");
-    p.pre = gemm_find(c, value, bound, "pre");
-    p.dbias = gemm_find(c, value, bound, "dbias");
+    p.a = suite_column_of(c, value, bound, "a");
+    p.b = suite_column_of(c, value, bound, "b");
+    p.c = suite_column_of(c, value, bound, "c");
+    p.bias = suite_column_of(c, value, bound, "bias");
+    p.a_scale = suite_column_of(c, value, bound, "a_scale");
+    p.b_scale = suite_column_of(c, value, bound, "b_scale");
+    p.b_zero = suite_column_of(c, value, bound, "b_zero");
+    p.saved = suite_column_of(c, value, bound, "saved");
+    p.d = suite_column_of(c, value, bound, "d");
+    p.pre = suite_column_of(c, value, bound, "pre");
+    p.dbias = suite_column_of(c, value, bound, "dbias");
     p.m = p.a.t->shape[p.a.t->ndim - 2];
     p.k = p.a.t->shape[p.a.t->ndim - 1];
     p.n = p.b.t->shape[p.b.t->ndim - 1];
@@ -256,7 +246,7 @@ static double exact_at(const gemm_product *p, int64_t z, int64_t m, int64_t n)
     return (int32_t)sum;
 }
 
-static void put(gemm_column c, int64_t i, near x)
+static void put(suite_column c, int64_t i, near x)
 {
     c.v[i] = x.v;
     c.bound[i] = x.error + half_ulp(c.t->type, x.v);

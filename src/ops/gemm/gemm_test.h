@@ -3,24 +3,22 @@
 #ifndef GEMM_TEST_H
 #define GEMM_TEST_H
 
-#include "../../../tests/suite.h"
+#include "../../../tests/suite_list.h"
 
 bool gemm_case_at(int i, suite_case *out);
-
-/* A tensor with its values in logical order; t is NULL when it is absent. */
-typedef struct gemm_column {
-    const suite_tensor *t;
-    double *v, *bound;
-} gemm_column;
+/* " silu"; "" for none. */
+const char *gemm_act_text(int act);
+const char *gemm_scaling_text(int scaling);
+const char *gemm_gated_text(int gated);
+/* A tensor without dimensions yet; whole numbers cover their type. */
+suite_tensor *gemm_add(suite_case *c, const char *field, suite_role role, saker_type type, suite_fill fill);
 
 typedef struct gemm_product {
     const saker_gemm_args *args;
-    gemm_column a, b, c, bias, a_scale, b_scale, b_zero, saved, d, pre, dbias;
+    suite_column a, b, c, bias, a_scale, b_scale, b_zero, saved, d, pre, dbias;
     int64_t m, n, k;
 } gemm_product;
 
-/* Tensor `field` of a case. */
-gemm_column gemm_find(const suite_case *c, double *const *value, double *const *bound, const char *field);
 /* Fills d, pre and dbias. */
 void gemm_product_oracle(const gemm_product *p);
 

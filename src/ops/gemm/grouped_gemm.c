@@ -72,22 +72,7 @@ static saker_status check_along_k(skr_call *call, const skr_view *v, const saker
 
 static saker_status check_options(skr_call *call, const skr_view *v, const saker_grouped_gemm_args *args)
 {
-    skr_gemm_options o = {.a = &v[A],
-                          .b = &v[B],
-                          .d = &v[D],
-                          .c = &v[C],
-                          .bias = &v[BIAS],
-                          .pre = &v[PRE],
-                          .saved = &v[SAVED],
-                          .a_scale = &v[A_SCALE],
-                          .b_scale = &v[B_SCALE],
-                          .b_zero = &v[B_ZERO],
-                          .group = args->group,
-                          .alpha = args->alpha,
-                          .beta = args->beta,
-                          .scaling = args->scaling,
-                          .act = args->act,
-                          .gated = args->gated};
+    skr_gemm_options o = SKR_GEMM_OPTIONS(v, args);
     SKR_TRY(skr_gemm_check_options(call, &o));
     if (args->along_k)
         return check_along_k(call, v, args);

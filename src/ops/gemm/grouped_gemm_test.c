@@ -25,7 +25,7 @@ static double *take(int64_t n)
 typedef struct grouped {
     const saker_grouped_gemm_args *args;
     saker_gemm_args one; /* the options of a group's product */
-    gemm_column a, b, d, offsets, gather, scatter, c, bias, a_scale, b_scale, b_zero, saved, pre;
+    suite_column a, b, d, offsets, gather, scatter, c, bias, a_scale, b_scale, b_zero, saved, pre;
     int64_t groups, total, k, n;
 } grouped;
 
@@ -35,7 +35,7 @@ static int64_t within(double at, int64_t low, int64_t high)
 }
 
 /* Rows first ... of x, or those that gather names; rows outside are zeros. */
-static double *rows_of(const grouped *g, gemm_column x, int64_t first, int64_t count, bool gathered)
+static double *rows_of(const grouped *g, suite_column x, int64_t first, int64_t count, bool gathered)
 {
     int64_t width = x.t->ndim > 1 ? x.t->shape[1] : 1;
     double *copy = take(count * width);
@@ -48,7 +48,7 @@ static double *rows_of(const grouped *g, gemm_column x, int64_t first, int64_t c
 }
 
 /* Where group i of a tensor [G, ...] begins, as a tensor without the first dimension. */
-static gemm_column of_group(gemm_column x, int64_t i, suite_tensor *t)
+static suite_column of_group(suite_column x, int64_t i, suite_tensor *t)
 {
     if (!x.t)
         return x;
@@ -58,7 +58,7 @@ static gemm_column of_group(gemm_column x, int64_t i, suite_tensor *t)
     memmove(t->shape, t->shape + 1, sizeof t->shape - sizeof *t->shape);
     for (int k = 0; k < t->ndim; k++)
         each *= t->shape[k];
-    return (gemm_column){t, x.v + i * each, x.bound ? x.bound + i * each : NULL};
+    return (suite_column){t, x.v + i * each, x.bound ? x.bound + i * each : NULL};
 }
 
 static void group_of_rows(const grouped *g, int64_t i, int64_t first, int64_t count)
@@ -69,7 +69,7 @@ static void group_of_rows(const grouped *g, int64_t i, int64_t first, int64_t co
     double *a = rows_of(g, g->a, first, count, true), *scale = NULL, *saved = NULL;
     double *d = take(count * columns), *bound = take(count * columns);
     gemm_product p = {.args = &g->one, .m = count, .n = g->n, .k = g->k};
-    p.a = (gemm_column){&ta, a, NULL};
+    p.a = (suite_column){&ta, a, NULL};
     p.b = of_group(g->b, i, &t[0]);
     p.bias = of_group(g->bias, i, &t[1]);
     p.b_scale = g->args->scaling == SAKER_GEMM_SCALE_TENSOR ? g->b_scale : of_group(g->b_scale, i, &t[2]);
@@ -79,15 +79,15 @@ static void group_of_rows(const grouped *g, int64_t i, int64_t first, int64_t co
         ts = *g->a_scale.t;
         ts.shape[0] = count;
         scale = rows_of(g, g->a_scale, first, count, true);
-        p.a_scale = (gemm_column){&ts, scale, NULL};
+        p.a_scale = (suite_column){&ts, scale, NULL};
     }
     if (g->saved.t) {
         saved = rows_of(g, g->saved, first, count, false);
-        p.saved = (gemm_column){&tn, saved, NULL};
+        p.saved = (suite_column){&tn, saved, NULL};
     }
-    p.d = (gemm_column){&td, d, bound};
+    p.d = (suite_column){&td, d, bound};
     if (g->pre.t)
-        p.pre = (gemm_column){&tn, g->pre.v + first * g->n, g->pre.bound + first * g->n};
+        p.pre = (suite_column){&tn, g->pre.v + first * g->n, g->pre.bound + first * g->n};
     gemm_product_oracle(&p);
     for (int64_t r = 0; r < count; r++) {
         int64_t to = g->scatter.t ? (int64_t)g->scatter.v[first + r] : first + r;
@@ -111,8 +111,8 @@ static void group_of_ks(const grouped *g, int64_t i, int64_t first, int64_t coun
     for (int64_t r = 0; r < m; r++)
         memcpy(a + r * count, g->a.v + r * g->total + first, (size_t)count * sizeof *a);
     gemm_product p = {.args = &g->one, .m = m, .n = g->n, .k = count};
-    p.a = (gemm_column){&ta, a, NULL};
-    p.b = (gemm_column){&tb, g->b.v + first * g->n, NULL};
+    p.a = (suite_column){&ta, a, NULL};
+    p.b = (suite_column){&tb, g->b.v + first * g->n, NULL};
     p.c = of_group(g->c, i, &t[0]);
     p.d = of_group(g->d, i, &t[1]);
     gemm_product_oracle(&p);
@@ -120,7 +120,7 @@ static void group_of_ks(const grouped *g, int64_t i, int64_t first, int64_t coun
 }
 
 /* Zeros, unless the rows are scattered: then what was there. */
-static void clear(const grouped *g, gemm_column x)
+static void clear(const grouped *g, suite_column x)
 {
     for (int64_t i = 0; x.t && i < suite_elements(x.t); i++) {
         if (x.t != g->d.t || !g->scatter.t)
@@ -141,7 +141,7 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
                               .gated = g.args->gated};
     struct {
         const char *name;
-        gemm_column *to;
+        suite_column *to;
     } all[] = {{"a", &g.a},
                {"b", &g.b},
                {"d", &g.d},
@@ -156,7 +156,7 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
                {"saved", &g.saved},
                {"pre", &g.pre}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        *all[i].to = gemm_find(c, value, bound, all[i].name);
+        *all[i].to = suite_column_of(c, value, bound, all[i].name);
     g.groups = g.offsets.t->shape[0] - 1;
     g.total = g.args->along_k ? g.a.t->shape[1] : g.gather.t ? g.gather.t->shape[0] : g.a.t->shape[0];
     g.k = g.a.t->shape[1];
@@ -187,20 +187,38 @@ typedef struct spec {
     int use;
 } spec;
 
-static suite_case *cases;
-static int n_cases, room;
+static suite_list list;
+
+/* One of the two that indices may have. */
+static saker_type index_type(const spec *s)
+{
+    return (s->groups + s->total) % 2 ? SAKER_I32 : SAKER_I64;
+}
+
+static void name_case(const spec *s, suite_case *c)
+{
+    const saker_type types[] = {s->bias, s->pre, s->saved, s->c, s->zero};
+    static const char *const words[] = {" b", " pre", " saved", " c", " z"};
+    suite_say(c, "%s %s %s %s %lldx%lldx%lldx%lld%s%s%s%s", suite_type_text(s->a), suite_type_text(s->b),
+              suite_type_text(s->d), s->along_k ? "k" : "rows", (long long)s->groups, (long long)s->total,
+              (long long)s->n, (long long)(s->along_k ? s->m : s->k), s->columns ? " columns" : "",
+              s->gather ? " gather" : "", s->scatter ? " scatter" : "", gemm_scaling_text(s->scaling));
+    if (s->group)
+        suite_say(c, "%lld", (long long)s->group);
+    foreach (i, types)
+        if (types[i])
+            suite_say(c, "%s%s", words[i], suite_type_text(types[i]));
+    if (s->alpha != 0 || s->beta != 0)
+        suite_say(c, " al%g be%g", (double)s->alpha, (double)s->beta);
+    suite_say(c, "%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated), s->bad ? " bad" : "");
+}
 
 static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role role, saker_type type, int ndim,
                                 int64_t d0, int64_t d1, int64_t d2)
 {
-    suite_tensor *t = &c->tensor[c->n_tensors++];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .ndim = ndim, .shape = {d0, d1, d2}};
-    if (type == SAKER_I8 || type == SAKER_I4 || type == SAKER_I32) {
-        int64_t top = type == SAKER_I8 ? 127 : type == SAKER_I4 ? 7 : 2147483647;
-        t->fill = SUITE_RANGE;
-        t->low = -top - 1;
-        t->high = top;
-    }
+    suite_tensor *t = gemm_add(c, field, role, type, SUITE_NORMAL);
+    t->ndim = ndim;
+    t->shape[0] = d0, t->shape[1] = d1, t->shape[2] = d2;
     return t;
 }
 
@@ -218,9 +236,10 @@ static void lay_out(suite_tensor *t, int columns)
         t->stride[0] = outer * pitch;
 }
 
-static void add_indices(suite_case *c, const char *field, int64_t n, int64_t low, int64_t high, suite_fill fill)
+static void add_indices(suite_case *c, const spec *s, const char *field, int64_t n, int64_t low, int64_t high,
+                        suite_fill fill)
 {
-    suite_tensor *t = add_tensor(c, field, SUITE_IN, n_cases % 2 ? SAKER_I32 : SAKER_I64, 1, n, 0, 0);
+    suite_tensor *t = add_tensor(c, field, SUITE_IN, index_type(s), 1, n, 0, 0);
     t->fill = fill;
     t->low = low;
     t->high = high;
@@ -258,9 +277,9 @@ static void add_rows(suite_case *c, const spec *s)
     add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
     lay_out(add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n), s->columns);
     if (s->gather)
-        add_indices(c, "gather", s->total, -out, a_rows - 1 + out, SUITE_RANGE);
+        add_indices(c, s, "gather", s->total, -out, a_rows - 1 + out, SUITE_RANGE);
     if (s->scatter)
-        add_indices(c, "scatter", s->total, s->bad ? -4 : 1, 0, SUITE_MIXED);
+        add_indices(c, s, "scatter", s->total, s->bad ? -4 : 1, 0, SUITE_MIXED);
     if (s->bias)
         add_tensor(c, "bias", SUITE_IN, s->bias, 2, s->groups, s->n, 0);
     if (s->scaling)
@@ -283,24 +302,8 @@ static void add_ks(suite_case *c, const spec *s)
 
 static void add(spec s)
 {
-    if (n_cases == room) {
-        room = room ? 2 * room : 128;
-        cases = realloc(cases, (size_t)room * sizeof *cases);
-        if (!cases)
-            abort();
-    }
-    suite_case *c = &cases[n_cases];
-    *c = (suite_case){.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY, .reads = 1, .writes = 1};
-    snprintf(c->name, sizeof c->name, "%s %s %s %s %lldx%lldx%lldx%lld%s%s%s act %d gated %d sc %d%s%s%s%s",
-             saker_type_name(SAKER_DTYPE(s.a)), saker_type_name(SAKER_DTYPE(s.b)), saker_type_name(SAKER_DTYPE(s.d)),
-             s.along_k ? "k" : "rows", (long long)s.groups, (long long)s.total, (long long)s.n,
-             (long long)(s.along_k ? s.m : s.k), s.columns ? " c" : "", s.gather ? " gather" : "",
-             s.scatter ? " scatter" : "", s.act, s.gated, s.scaling, s.bias ? " bias" : "", s.pre ? " pre" : "",
-             s.c ? " c" : "", s.bad ? " bad" : "");
-    for (int i = 0; i < n_cases; i++)
-        if (!strcmp(cases[i].name, c->name))
-            return;
-    n_cases++;
+    suite_case one = {.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY, .reads = 1, .writes = 1}, *c = &one;
+    name_case(&s, c);
     saker_grouped_gemm_args args = {.struct_size = sizeof args,
                                     .group = s.group,
                                     .alpha = s.alpha,
@@ -311,13 +314,13 @@ static void add(spec s)
                                     .along_k = s.along_k};
     memcpy(c->args, &args, sizeof args);
     (s.along_k ? add_ks : add_rows)(c, &s);
-    add_indices(c, "offsets", s.groups + 1, s.bad ? -3 : 0, s.total + (s.bad ? 3 : 0), SUITE_CUTS);
+    add_indices(c, &s, "offsets", s.groups + 1, s.bad ? -3 : 0, s.total + (s.bad ? 3 : 0), SUITE_CUTS);
     c->check = s.bad ? SUITE_ANY_CHECK : SAKER_OK;
     if (s.groups == 0) /* the one offset is 0, and not T */
         c->check = SUITE_ANY_CHECK;
     c->flops = 2.0 * (double)s.total * (double)s.n * (double)(s.along_k ? s.m : s.k);
-    for (int i = 0; i < c->n_tensors; i++)
-        c->bytes += (double)suite_span_bytes(&c->tensor[i]);
+    c->bytes = suite_all_bytes(c);
+    suite_list_add(&list, c);
 }
 
 static const struct {
@@ -424,9 +427,9 @@ static void k_cases(void)
 
 static void bench_cases(void)
 {
-    static const saker_type floats[] = {SAKER_F32, SAKER_BF16};
+    static const saker_type fast[] = {SAKER_F32, SAKER_BF16};
     for (int i = 0; i < 2; i++) {
-        spec s = {.a = floats[i], .b = floats[i], .d = floats[i], .groups = 16, .total = 2048, .n = 1024, .k = 1024};
+        spec s = {.a = fast[i], .b = fast[i], .d = fast[i], .groups = 16, .total = 2048, .n = 1024, .k = 1024};
         s.columns = 1;
         s.use = SUITE_BENCH;
         add(s);
@@ -441,16 +444,13 @@ static void bench_cases(void)
 
 static bool case_at(int i, suite_case *out)
 {
-    if (!n_cases) {
+    if (!list.n) {
         full_cases();
         row_cases();
         k_cases();
         bench_cases();
     }
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }
 
 const suite skr_suite_grouped_gemm = {.op = "grouped_gemm", .at = case_at, .oracle = oracle};
