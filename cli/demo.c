@@ -8,7 +8,7 @@
 
 #include "report.h"
 
-enum { MAX_ROWS = 256 };
+enum { MAX_ROWS = 256, MAX_OPS = 64 };
 
 typedef struct demo {
     bench_state b;
@@ -41,15 +41,16 @@ static void run_suites(demo *d, double seconds)
         any = d->b.place.cuda ? SUITE_BENCH_CUDA : SUITE_BENCH | SUITE_CACHE;
     double start = cli_seconds();
     suite_case c;
-    int done[256] = {0}; /* by suite: the case that ran first, and 1 */
+    int first[MAX_OPS]; /* of each suite the case that runs first; -1: it has none */
     for (int i = 0; i < suite_count(); i++) {
-        for (int k = 0; suite_at(i)->at(k, &c); k++)
-            if ((c.use & bench) && (!done[i] || (c.use & SUITE_DEMO))) {
-                done[i] = k + 1;
-                if (c.use & SUITE_DEMO)
-                    break;
-            }
-        if (done[i] && suite_at(i)->at(done[i] - 1, &c))
+        bool meant = false;
+        first[i] = -1;
+        for (int k = 0; !meant && suite_at(i)->at(k, &c); k++) {
+            meant = (c.use & bench) && (c.use & SUITE_DEMO);
+            if (meant || ((c.use & bench) && first[i] < 0))
+                first[i] = k;
+        }
+        if (suite_at(i)->at(first[i], &c))
             run(d, suite_at(i), &c);
     }
     for (int pass = 0; pass < 2; pass++)
@@ -57,7 +58,7 @@ static void run_suites(demo *d, double seconds)
             double now = cli_seconds(), end = now + (start + seconds - now) / (suite_count() - i);
             for (int k = 0; suite_at(i)->at(k, &c) && d->n < MAX_ROWS && cli_seconds() < end; k++) {
                 bool meant = (c.use & SUITE_DEMO) && (c.use & any), around = suite_at(i)->row && (c.use & bench);
-                if (k + 1 != done[i] && (pass == 0 ? meant : around && !meant))
+                if (k != first[i] && (pass == 0 ? meant : around && !meant))
                     run(d, suite_at(i), &c);
             }
         }

@@ -173,6 +173,8 @@ static void add(spec s)
 {
     suite_case one = {.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY}, *c = &one;
     name_case(&s, c);
+    if (s.m <= 16)
+        c->cpu_kernel = "skinny";
     saker_gemm_args args = {.struct_size = sizeof args,
                             .group = s.group,
                             .alpha = s.alpha,
