@@ -91,6 +91,8 @@ static bool cut(choice *c, int64_t steps, int64_t resident)
         break;
     }
     bool cuts = c->schedule >= SPLIT_K && units > 1 && !(c->schedule == SPLIT_K && units == tiles);
+    if (tiles % units * steps < 2 * units) /* slices of less than 2 steps */
+        cuts = false;
     c->units = (int)units;
     c->whole = (int)(cuts ? tiles / units * units : tiles);
     c->left = (int)(tiles - c->whole);
@@ -119,7 +121,7 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
     double read = (double)job->batch.m * ((double)job->m + (double)job->n) * (double)job->k * bytes / 4.2e6;
     double busy = (double)skr_min((int64_t)c.units * c.cluster, target->n_sms) / target->n_sms;
     read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (c.left ? 5 : 0);
-    c.us = us > read ? us : read;
+    c.us = (us > read ? us : read) * (c.left ? 1.02 : 1); /* cutting has to pay */
     if (best->shape < 0 || c.us < best->us)
         *best = c;
 }
