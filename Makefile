@@ -116,9 +116,9 @@ endef
 
 # A fatbin that spills registers fails, unless tools/spills.txt lists the kernel with its reason.
 define fatbin_rule
-$(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(wildcard $(dir $(1))*.h $(dir $(1))*.cuh $(dir $(1))*.def src/cuda/*.cuh src/core/job.h) $(STAMP)
+$(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP)
 	@mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
 $(foreach f,$(CU),$(eval $(call $(if $(if $(ONLY),$(findstring $(ONLY),$(notdir $(f))),all),fatbin_rule,empty_rule),$(f))))
@@ -194,4 +194,4 @@ help:
 	@sed -n 's/^# \{0,1\}//; 2,9p' Makefile
 	@echo "Other targets: python (extension in place), install, clean, test-cuda (on a GPU machine, no network), and what tests/tests.mk names"
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/cuda -name '*.d' 2>/dev/null)

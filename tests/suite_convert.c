@@ -91,6 +91,11 @@ double half_ulp(saker_type type, double v)
     return step_at(f, a > f->max ? f->max : a) / 2;
 }
 
+double sum_factor(int64_t n)
+{
+    return 2 + sqrt((double)(n < 4096 ? n : 4096));
+}
+
 double quant_max(saker_type type)
 {
     return type == SAKER_I8 ? 127 : type == SAKER_I4 ? 7 : float_format_of(type)->max;

@@ -26,6 +26,12 @@ double round_to(saker_type type, double v);
 /* Half the distance between neighbours of the type around v (0 for integers). Rounding to nearest is never off by more.
  */
 double half_ulp(saker_type type, double v);
+/* Of f32: half an ulp, relative, and the smallest number. */
+#define U      0x1p-24
+#define DENORM 0x1p-149
+/* How far a sum of n terms in f32 may be off, in U times the sum of their magnitudes. A chain of n adds errs by sqrt(n)
+ * when roundings are independent; no kernel has a longer one than 4096 (norm_test.c says why). */
+double sum_factor(int64_t n);
 /* Largest value of a quantised type: 127, 7, 448, 57344. */
 double quant_max(saker_type type);
 

@@ -7,14 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---------------------------------------------------------------- lists */
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
 static bool same_tensors(const suite_case *a, const suite_case *b)
 {
-    bool same = a->n_tensors == b->n_tensors && !memcmp(a->args, b->args, sizeof a->args);
+    bool same = a->n_tensors == b->n_tensors && !memcmp(a->args, b->args, sizeof a->args) && a->check == b->check;
     for (int i = 0; same && i < a->n_tensors; i++) {
         const suite_tensor *s = &a->tensor[i], *t = &b->tensor[i];
         same = !strcmp(s->field, t->field) && s->role == t->role && s->type == t->type && s->fill == t->fill &&
                s->ndim == t->ndim && !memcmp(s->shape, t->shape, sizeof s->shape) &&
-               !memcmp(s->stride, t->stride, sizeof s->stride);
+               !memcmp(s->stride, t->stride, sizeof s->stride) && same_text(s->alias, t->alias) && s->low == t->low &&
+               s->high == t->high;
     }
     return same;
 }
@@ -47,6 +55,8 @@ bool suite_list_at(const suite_list *l, int i, suite_case *out)
     return true;
 }
 
+/* ---------------------------------------------------------------- names */
+
 void suite_say(suite_case *c, const char *format, ...)
 {
     size_t at = strlen(c->name);
@@ -54,6 +64,21 @@ void suite_say(suite_case *c, const char *format, ...)
     va_start(list, format);
     vsnprintf(c->name + at, sizeof c->name - at, format, list);
     va_end(list);
+}
+
+void suite_say_shape(suite_case *c, int n_lead, const int64_t *lead, int64_t columns)
+{
+    for (int d = 0; d < n_lead; d++)
+        suite_say(c, d ? "x%lld" : "%lld", (long long)lead[d]);
+    if (columns >= 0)
+        suite_say(c, n_lead ? "x%lld" : "%lld", (long long)columns);
+}
+
+void suite_say_bits(suite_case *c, int bits, int n, const char *const *word)
+{
+    for (int i = 0; i < n; i++)
+        if (bits >> i & 1)
+            suite_say(c, "%s", word[i]);
 }
 
 const char *suite_type_text(saker_type type)
@@ -66,24 +91,80 @@ const char *suite_fill_text(suite_fill fill)
 {
     static const char *const names[] = {
         "",     " uniform",  " zero",   " constant", " large", " huge",  " tiny",  " max",  " alternating", " nan",
-        " inf", " positive", " offset", " bits",     " edges", " range", " count", " ties", " masked"};
+        " inf", " positive", " offset", " bits",     " edges", " range", " count", " ties", " masked",      " cuts"};
     return names[fill];
+}
+
+const char *suite_quant_text(int quant)
+{
+    static const char *const names[] = {"none", "tensor", "row", "block", "block2d", "group"};
+    return names[quant];
+}
+
+/* ---------------------------------------------------------------- tensors */
+
+suite_tensor *suite_add(suite_case *c, const char *field, suite_role role, saker_type type, suite_fill fill)
+{
+    suite_tensor *t = &c->tensor[c->n_tensors++];
+    *t = (suite_tensor){.field = field, .role = role, .type = type, .fill = fill};
+    return t;
 }
 
 suite_tensor *suite_add_rows(suite_case *c, const char *field, suite_role role, saker_type type, int n_lead,
                              const int64_t *lead, int64_t columns, int64_t gap)
 {
-    suite_tensor *t = &c->tensor[c->n_tensors++];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .ndim = n_lead};
-    memcpy(t->shape, lead, (size_t)n_lead * sizeof *lead);
+    suite_tensor *t = suite_add(c, field, role, type, SUITE_NORMAL);
+    for (int d = 0; d < n_lead; d++)
+        t->shape[t->ndim++] = lead[d];
     if (columns >= 0)
         t->shape[t->ndim++] = columns;
-    int64_t next = 1;
-    for (int d = t->ndim - 1; gap && d >= 0; d--) {
-        t->stride[d] = next;
-        next = next * t->shape[d] + (d == t->ndim - 1 ? gap : 0);
-    }
+    if (gap)
+        suite_lay_out(t, SUITE_PADDED, gap, true);
     return t;
+}
+
+const char *suite_layout_text(suite_layout layout)
+{
+    static const char *const names[] = {"", " padded", " permuted", " gapped", " expanded"};
+    return names[layout];
+}
+
+void suite_lay_out(suite_tensor *t, suite_layout layout, int64_t gap, bool dense)
+{
+    int last = t->ndim - 1;
+    int64_t next = layout == SUITE_GAPPED && !dense ? 2 : 1;
+    if (layout == SUITE_COMPACT || last < 0 || (layout == SUITE_EXPANDED && t->role != SUITE_IN))
+        return;
+    if (layout == SUITE_PERMUTED) { /* the gap follows the dimension whose elements are closest */
+        if (dense) {
+            t->stride[last--] = 1;
+            next = t->shape[last + 1] + gap;
+        }
+        for (int d = 0; d <= last; d++) {
+            t->stride[d] = next;
+            next = next * t->shape[d] + (d == 0 && !dense ? gap : 0);
+        }
+        return;
+    }
+    for (int d = last; d >= 0; d--) {
+        t->stride[d] = next;
+        next = next * t->shape[d] + (layout == SUITE_GAPPED || (layout == SUITE_PADDED && d == last) ? gap : 0);
+    }
+    if (layout == SUITE_EXPANDED && last > 0)
+        t->stride[0] = 0;
+}
+
+int64_t suite_gap(const suite_case *c)
+{
+    return 1 + 2 * (c->n_tensors % 4);
+}
+
+void suite_share(const suite_case *c, suite_tensor *t, const char *field)
+{
+    const suite_tensor *other = &c->tensor[suite_index(c, field)];
+    t->alias = field;
+    t->type = other->type;
+    memcpy(t->stride, other->stride, sizeof t->stride);
 }
 
 double suite_all_bytes(const suite_case *c)
@@ -92,4 +173,28 @@ double suite_all_bytes(const suite_case *c)
     for (int i = 0; i < c->n_tensors; i++)
         total += (double)suite_elements(&c->tensor[i]) * suite_type_bytes(c->tensor[i].type);
     return total;
+}
+
+/* ---------------------------------------------------------------- reading a case */
+
+int suite_index(const suite_case *c, const char *field)
+{
+    for (int i = 0; i < c->n_tensors; i++)
+        if (!strcmp(c->tensor[i].field, field))
+            return i;
+    return -1;
+}
+
+suite_column suite_column_of(const suite_case *c, double *const *value, double *const *bound, const char *field)
+{
+    int i = suite_index(c, field);
+    return i < 0 ? (suite_column){NULL, NULL, NULL} : (suite_column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
+}
+
+int64_t suite_row_count(const suite_tensor *t)
+{
+    int64_t m = 1;
+    for (int d = 0; d + 1 < t->ndim; d++)
+        m *= t->shape[d];
+    return m;
 }

@@ -6,8 +6,6 @@
 
 #include "suite_convert.h"
 
-#define U 0x1p-24 /* half an ulp of f32, relative */
-
 suite_interval suite_scale(saker_type type, const suite_interval *v, int64_t n)
 {
     suite_interval amax = {0, 0};

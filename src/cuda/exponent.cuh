@@ -107,8 +107,8 @@ SKR_DEVICE float exp_base(float max)
 
 /* e^(x - base) for many x, one product and one function each: 2^(x * scale - shift), where shift is base * scale,
  * rounded. What the rounding did is the same for all and is put right in their sum: times fix. The product is exact
- * before shift is subtracted, so large x lose nothing. From 2^30 on, where fix could overflow, numbers that differ do so
- * by 64 or more: any scale will do that leaves shift exact and finite. */
+ * before shift is subtracted, so large x lose nothing. From 2^30 on, where fix could overflow, numbers that differ do
+ * so by 64 or more: any scale will do that leaves shift exact and finite. */
 struct skr_exponent {
     float scale, shift, fix;
 

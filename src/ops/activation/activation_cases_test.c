@@ -5,12 +5,9 @@
 #include "../../../tests/suite_list.h"
 #include "activation_test.h"
 
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
-static const saker_type quants[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2};
 static const char *const act_names[] = {"none",      "sigmoid", "tanh",  "silu",      "gelu",
                                         "gelu_tanh", "relu",    "relu2", "swiglu_oai"};
 static const char *const form_names[] = {"", " halves", " interleaved", " two"};
-static const char *const quant_names[] = {"", "tensor", "row", "block"};
 static suite_list forward_list, backward_list;
 
 enum { PLAIN, HALVES, INTERLEAVED, TWO }; /* up to INTERLEAVED as saker_gated */
@@ -37,15 +34,10 @@ struct spec {
     float alpha, limit;
 };
 
-#define ROWS(...)         .lead = {__VA_ARGS__}, .n_lead = sizeof((int[]){__VA_ARGS__}) / sizeof(int)
-#define foreach(i, array) for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
-
 static void start_name(suite_case *c, const struct spec *s)
 {
     suite_say(c, "%s%s %s ", act_names[s->act], form_names[s->form], suite_type_text(s->x));
-    for (int d = 0; d < s->n_lead; d++)
-        suite_say(c, "%lldx", (long long)s->lead[d]);
-    suite_say(c, "%lld", (long long)s->n);
+    suite_say_shape(c, s->n_lead, s->lead, s->n);
 }
 
 static void end_name(suite_case *c, const struct spec *s)
@@ -70,7 +62,7 @@ static void end_name(suite_case *c, const struct spec *s)
 static suite_tensor *rows(suite_case *c, const struct spec *s, const char *field, suite_role role, saker_type type,
                           int64_t columns, suite_fill fill)
 {
-    int64_t gap = s->has & PADDED ? 1 + 2 * (c->n_tensors % 4) : 0;
+    int64_t gap = s->has & PADDED ? suite_gap(c) : 0;
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->n_lead, s->lead, columns, gap);
     t->fill = fill;
     return t;
@@ -82,14 +74,6 @@ static void bias(suite_case *c, const struct spec *s, const char *field, suite_r
     suite_tensor *t = suite_add_rows(c, field, role, s->b ? s->b : s->x, 0, s->lead, columns, 0);
     t->fill = SUITE_UNIFORM;
     suite_say(c, " %s:%s", field, suite_type_text(t->type));
-}
-
-static void share(suite_case *c, suite_tensor *t, const char *with)
-{
-    const suite_tensor *other = &c->tensor[activation_index(c, with)];
-    t->alias = with;
-    t->type = other->type;
-    memcpy(t->stride, other->stride, sizeof t->stride);
 }
 
 static int64_t x_columns(const struct spec *s)
@@ -119,7 +103,7 @@ static void forward(struct spec s)
     if (!(s.has & NO_Y)) {
         suite_tensor *y = rows(&c, &s, "y", SUITE_OUT, s.y, s.n, SUITE_NORMAL);
         if (s.has & (IN_PLACE | OVER_UP))
-            share(&c, y, s.has & IN_PLACE ? "x" : "up");
+            suite_share(&c, y, s.has & IN_PLACE ? "x" : "up");
         else if (s.y && s.y != s.x)
             suite_say(&c, " y:%s", suite_type_text(s.y));
     }
@@ -130,7 +114,7 @@ static void forward(struct spec s)
                               ? suite_add_rows(&c, "y_scale", SUITE_IN, SAKER_F32, 1, &one, -1, 0)
                               : rows(&c, &s, "y_scale", SUITE_OUT, SAKER_F32, groups, SUITE_NORMAL);
         t->fill = SUITE_POSITIVE;
-        suite_say(&c, " %s/%s%s", suite_type_text(s.q), quant_names[s.quant], s.has & NO_Y ? " only" : "");
+        suite_say(&c, " %s/%s%s", suite_type_text(s.q), suite_quant_text(s.quant), s.has & NO_Y ? " only" : "");
     }
     end_name(&c, &s);
     c.bytes = suite_all_bytes(&c);
@@ -168,7 +152,7 @@ static void backward(struct spec s)
     if (!(s.has & NO_Y)) {
         suite_tensor *t = rows(&c, &s, "dx", SUITE_OUT, s.up, x_columns(&s), SUITE_NORMAL);
         if (s.has & (IN_PLACE | OVER_DY))
-            share(&c, t, s.has & IN_PLACE ? "x" : "dy");
+            suite_share(&c, t, s.has & IN_PLACE ? "x" : "dy");
         else if (s.up && s.up != s.x)
             suite_say(&c, " dx:%s", suite_type_text(s.up));
     } else {
@@ -177,7 +161,7 @@ static void backward(struct spec s)
     if (s.form == TWO && !(s.has & NO_DUP)) {
         suite_tensor *t = rows(&c, &s, "dup", SUITE_OUT, s.x, s.n, SUITE_NORMAL);
         if (s.has & (IN_PLACE | OVER_UP))
-            share(&c, t, s.has & IN_PLACE ? "up" : "dy");
+            suite_share(&c, t, s.has & IN_PLACE ? "up" : "dy");
     } else if (s.form == TWO) {
         suite_say(&c, " no dup");
     }

@@ -28,14 +28,23 @@ SKR_TAIL void tail(int act, int type, const void *gate, const void *up, void *y,
     }
 }
 
+SKR_FN vf2 two_values(int act, int gated, int type, const void *gate, const void *up, float alpha, float limit,
+                      int64_t i)
+{
+    vf2 g = v_load2(type, gate, i), u = gated ? v_load2(type, up, i) : g;
+    return (vf2){value_of(act, gated, g.lo, u.lo, alpha, limit), value_of(act, gated, g.hi, u.hi, alpha, limit)};
+}
+
+/* Four vectors at once: the functions are long chains, and what is independent of them hides their latency. */
 SKR_FN void body(int act, int gated, int type, const void *gate, const void *up, void *y, float alpha, float limit,
                  int64_t n)
 {
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 g = v_load2(type, gate, i), u = gated ? v_load2(type, up, i) : g;
-        v_store2(type, y, i,
-                 (vf2){value_of(act, gated, g.lo, u.lo, alpha, limit), value_of(act, gated, g.hi, u.hi, alpha, limit)});
+    for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
+        vf2 a = two_values(act, gated, type, gate, up, alpha, limit, i),
+            b = two_values(act, gated, type, gate, up, alpha, limit, i + 2 * SKR_LANES);
+        v_store2(type, y, i, a);
+        v_store2(type, y, i + 2 * SKR_LANES, b);
     }
     if (i < n)
         tail(act, type, gate, up, y, alpha, limit, i, n);

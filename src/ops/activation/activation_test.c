@@ -16,11 +16,9 @@
 #include <string.h>
 
 #include "../../../tests/suite_convert.h"
+#include "../../../tests/suite_list.h"
 #include "../../../tests/suite_quant.h"
 #include "activation_test.h"
-
-#define U      0x1p-24
-#define DENORM 0x1p-149
 
 /* ---------------------------------------------------------------- the functions */
 
@@ -104,23 +102,14 @@ typedef struct layout {
     double alpha, limit;
 } layout;
 
-int activation_index(const suite_case *c, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return i;
-    return -1;
-}
-
 static layout layout_of(const suite_case *c, double *const *value, int act, int gated, float alpha, float limit)
 {
-    layout l = {.c = c, .value = value, .act = act, .gated = gated, .m = 1};
-    l.x = activation_index(c, "x");
-    l.up = activation_index(c, "up");
-    l.bias = activation_index(c, "bias");
+    layout l = {.c = c, .value = value, .act = act, .gated = gated};
+    l.x = suite_index(c, "x");
+    l.up = suite_index(c, "up");
+    l.bias = suite_index(c, "bias");
     const suite_tensor *x = &c->tensor[l.x];
-    for (int d = 0; d + 1 < x->ndim; d++)
-        l.m *= x->shape[d];
+    l.m = suite_row_count(x);
     l.n = x->shape[x->ndim - 1] / (gated ? 2 : 1);
     l.alpha = alpha == 0 ? (double)1.702f : (double)alpha;
     l.limit = limit == 0 ? 7 : (double)limit;
@@ -193,7 +182,7 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
     saker_activation_args a;
     memcpy(&a, c->args, sizeof a);
     layout l = layout_of(c, value, a.act, a.gated, a.alpha, a.limit);
-    int y = activation_index(c, "y"), q = activation_index(c, "y_quant"), scale = activation_index(c, "y_scale");
+    int y = suite_index(c, "y"), q = suite_index(c, "y_quant"), scale = suite_index(c, "y_scale");
     suite_interval *row = malloc((size_t)l.n * sizeof *row + 1);
     int64_t group = a.quant == SAKER_QUANT_BLOCK ? 128 : l.n;
     for (int64_t r = 0; r < l.m && l.n > 0; r++) {
@@ -226,11 +215,6 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
 
 /* ---------------------------------------------------------------- backward */
 
-static double sum_factor(int64_t n)
-{
-    return 2 + sqrt((double)(n < 4096 ? n : 4096));
-}
-
 static void put(const suite_case *c, double *const *value, double *const *bound, int i, int64_t at, near v)
 {
     if (i < 0)
@@ -244,8 +228,8 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
     saker_activation_backward_args a;
     memcpy(&a, c->args, sizeof a);
     layout l = layout_of(c, value, a.act, a.gated, a.alpha, a.limit);
-    int dy = activation_index(c, "dy"), dx = activation_index(c, "dx"), dup = activation_index(c, "dup");
-    int db = activation_index(c, "dbias");
+    int dy = suite_index(c, "dy"), dx = suite_index(c, "dx"), dup = suite_index(c, "dup");
+    int db = suite_index(c, "dbias");
     int64_t columns = is_gated(&l) ? 2 * l.n : l.n;
     double rows = sum_factor(l.m);
     near *sum = calloc((size_t)columns + 1, sizeof *sum);
@@ -279,10 +263,8 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
 
 static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice)
 {
-    const suite_tensor *x = &c->tensor[activation_index(c, "x")];
-    int64_t m = 1;
-    for (int d = 0; d + 1 < x->ndim; d++)
-        m *= x->shape[d];
+    const suite_tensor *x = &c->tensor[suite_index(c, "x")];
+    int64_t m = suite_row_count(x);
     if (!one)
         return m;
     saker_activation_args a;

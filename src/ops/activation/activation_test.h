@@ -7,7 +7,5 @@
 
 bool activation_case(int i, suite_case *out);
 bool activation_backward_case(int i, suite_case *out);
-/* The tensor of that name, or -1. */
-int activation_index(const suite_case *c, const char *field);
 
 #endif

@@ -2,25 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "suite_convert.h"
-#include "suite.h"
+#include "suite_list.h"
 
-enum { MAX_CASES = 512 };
-
-static suite_case *cases;
-static int n_cases;
-
-/* Which tensor has which field; -1: absent. */
-static int find(const suite_case *c, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return i;
-    return -1;
-}
+static suite_list list;
 
 /* ---------------------------------------------------------------- oracle */
 
@@ -37,7 +24,7 @@ static setting setting_of(const suite_case *c, double *const *value)
     s.step_size = a.lr / (1 - pow(s.beta1, (double)a.step));
     s.decay = 1 - a.lr * a.weight_decay;
     s.root = sqrt(1 - pow(s.beta2, (double)a.step));
-    int scale = find(c, "grad_scale"), squares = find(c, "grad_sum_squares");
+    int scale = suite_index(c, "grad_scale"), squares = suite_index(c, "grad_sum_squares");
     s.factor = scale < 0 ? 1 : value[scale][0];
     if (squares >= 0) {
         double clip = a.max_norm / (fabs(s.factor) * sqrt(value[squares][0]) + 1e-6);
@@ -54,14 +41,15 @@ enum { C = 24 };
 
 static double bound_of(saker_type type, double want, double magnitude)
 {
-    return half_ulp(type, want) + C * 0x1p-24 * magnitude + 0x1p-147;
+    return half_ulp(type, want) + C * U * magnitude + 0x1p-147;
 }
 
 static void oracle(const suite_case *c, double *const *value, double *const *bound)
 {
     setting s = setting_of(c, value);
-    int P = find(c, "param"), G = find(c, "grad"), M = find(c, "exp_avg"), V = find(c, "exp_avg_sq");
-    int T = find(c, "max_exp_avg_sq");
+    int P = suite_index(c, "param"), G = suite_index(c, "grad"), M = suite_index(c, "exp_avg"),
+        V = suite_index(c, "exp_avg_sq");
+    int T = suite_index(c, "max_exp_avg_sq");
     for (int64_t i = 0; i < suite_elements(&c->tensor[P]); i++) {
         double g = value[G][i] * s.factor, old = value[P][i] * s.decay;
         double m1 = s.beta1 * value[M][i], m2 = (1 - s.beta1) * g;
@@ -86,8 +74,9 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
 static void plain(const suite_case *c, double *const *value)
 {
     setting s = setting_of(c, value);
-    int P = find(c, "param"), G = find(c, "grad"), M = find(c, "exp_avg"), V = find(c, "exp_avg_sq");
-    int T = find(c, "max_exp_avg_sq");
+    int P = suite_index(c, "param"), G = suite_index(c, "grad"), M = suite_index(c, "exp_avg"),
+        V = suite_index(c, "exp_avg_sq");
+    int T = suite_index(c, "max_exp_avg_sq");
     for (int64_t i = 0; i < suite_elements(&c->tensor[P]); i++) {
         float g = (float)value[G][i] * (float)s.factor;
         float m = (float)s.beta1 * (float)value[M][i] + (float)(1 - s.beta1) * g;
@@ -112,60 +101,52 @@ typedef struct spec {
     int has, use;
     suite_fill fill;
     int64_t step;
-    const char *name;
+    const char *name; /* NULL: made of all the others */
 } spec;
-
-static const char *type_text(saker_type type)
-{
-    return saker_type_name((saker_dtype){(uint8_t)type, (uint8_t)((int)type >> 8), 1});
-}
 
 static void tensor(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type, suite_fill fill)
 {
-    suite_tensor *t = &c->tensor[c->n_tensors];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .fill = fill, .ndim = s->rows ? 2 : 1};
-    t->shape[0] = s->rows ? s->rows : s->n;
-    t->shape[1] = s->rows ? s->n : 0;
-    if (s->has & STRIDED) {
-        t->stride[0] = s->n + 8 * (c->n_tensors + 1);
-        t->stride[1] = 1;
-    }
-    c->n_tensors++;
+    int64_t gap = s->has & STRIDED ? 8 * (c->n_tensors + 1) : 0;
+    suite_tensor *t = suite_add_rows(c, field, role, type, s->rows ? 1 : 0, &s->rows, s->n, gap);
+    t->fill = fill;
     c->bytes += (double)suite_elements(t) * suite_type_bytes(type) * (role == SUITE_IN ? 1 : 2);
+}
+
+static void name_case(suite_case *c, const spec *s, int64_t step)
+{
+    static const char *const words[] = {" amsgrad", " scaled", " clipped", " maximize", " defaults", " padded"};
+    suite_say(c, "%s %s %s %s ", suite_type_text(s->p), suite_type_text(s->g), suite_type_text(s->m),
+              suite_type_text(s->v));
+    suite_say_shape(c, s->rows ? 1 : 0, &s->rows, s->n);
+    suite_say_bits(c, s->has, 6, words);
+    suite_say(c, "%s step=%lld", suite_fill_text(s->fill), (long long)step);
 }
 
 static void add(spec s)
 {
-    suite_case *c = &cases[n_cases++];
-    if (n_cases == MAX_CASES)
-        abort();
-    *c = (suite_case){.use = s.use ? s.use : SUITE_CHECK, .reads = 4, .writes = 2};
+    suite_case c = {.use = s.use ? s.use : SUITE_CHECK, .reads = 4, .writes = 2};
     saker_adamw_args a = {.struct_size = sizeof a, .lr = 0.01, .step = s.step ? s.step : 3};
     if (!(s.has & DEFAULTS))
         a.beta1 = 0.8, a.beta2 = 0.95, a.eps = 1e-6, a.weight_decay = 0.1;
     a.maximize = (s.has & MAXIMIZE) != 0;
     a.max_norm = s.has & CLIP ? 0.75 : 0;
-    memcpy(c->args, &a, sizeof a);
-    tensor(c, &s, "param", SUITE_INOUT, s.p, SUITE_NORMAL);
-    tensor(c, &s, "grad", SUITE_IN, s.g, s.fill);
-    tensor(c, &s, "exp_avg", SUITE_INOUT, s.m, s.fill == SUITE_TINY ? SUITE_TINY : SUITE_NORMAL);
-    tensor(c, &s, "exp_avg_sq", SUITE_INOUT, s.v, SUITE_POSITIVE);
+    memcpy(c.args, &a, sizeof a);
+    tensor(&c, &s, "param", SUITE_INOUT, s.p, SUITE_NORMAL);
+    tensor(&c, &s, "grad", SUITE_IN, s.g, s.fill);
+    tensor(&c, &s, "exp_avg", SUITE_INOUT, s.m, s.fill == SUITE_TINY ? SUITE_TINY : SUITE_NORMAL);
+    tensor(&c, &s, "exp_avg_sq", SUITE_INOUT, s.v, SUITE_POSITIVE);
     if (s.has & AMSGRAD)
-        tensor(c, &s, "max_exp_avg_sq", SUITE_INOUT, s.v, SUITE_POSITIVE);
+        tensor(&c, &s, "max_exp_avg_sq", SUITE_INOUT, s.v, SUITE_POSITIVE);
     for (int k = SCALE; k <= CLIP; k *= 2)
         if (s.has & k)
-            c->tensor[c->n_tensors++] = (suite_tensor){.field = k == SCALE ? "grad_scale" : "grad_sum_squares",
-                                                       .type = SAKER_F32,
-                                                       .ndim = 1,
-                                                       .shape = {1},
-                                                       .fill = SUITE_POSITIVE};
-    c->flops = 16 * (double)suite_elements(&c->tensor[0]);
+            suite_add_rows(&c, k == SCALE ? "grad_scale" : "grad_sum_squares", SUITE_IN, SAKER_F32, 0, NULL, 1, 0)
+                ->fill = SUITE_POSITIVE;
+    c.flops = 16 * (double)suite_elements(&c.tensor[0]);
     if (s.name)
-        snprintf(c->name, sizeof c->name, "%s", s.name);
+        suite_say(&c, "%s", s.name);
     else
-        snprintf(c->name, sizeof c->name, "%s %s %s %s %lldx%lld has=%d fill=%d step=%lld", type_text(s.p),
-                 type_text(s.g), type_text(s.m), type_text(s.v), (long long)s.rows, (long long)s.n, s.has, s.fill,
-                 (long long)a.step);
+        name_case(&c, &s, a.step);
+    suite_list_add(&list, &c);
 }
 
 static void bench(void)
@@ -185,11 +166,10 @@ static void bench(void)
     } size[] = {{"1 GiB moved", 1 << 30, SUITE_BENCH},
                 {"256 KiB moved", 256 << 10, SUITE_CACHE},
                 {"4 GiB moved", (int64_t)4 << 30, SUITE_BENCH_CUDA}};
-    static char names[12][64];
-    for (int m = 0; m < 4; m++)
-        for (int k = 0; k < 3; k++) {
-            char *name = names[m * 3 + k];
-            snprintf(name, sizeof names[0], "%s, %s", mix[m].name, size[k].name);
+    foreach (m, mix)
+        foreach (k, size) {
+            char name[64];
+            snprintf(name, sizeof name, "%s, %s", mix[m].name, size[k].name);
             add((spec){mix[m].p, mix[m].g, mix[m].s, mix[m].s, 0, size[k].bytes / mix[m].bytes / 64 * 64, DEFAULTS,
                        size[k].use, .name = name});
         }
@@ -197,17 +177,13 @@ static void bench(void)
 
 static void build(void)
 {
-    static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
     static const int64_t n[] = {0, 1, 3, 4, 7, 8, 9, 31, 64, 100, 1023, 1025, 16385, 70001};
     static const suite_fill fills[] = {SUITE_TINY, SUITE_ZERO, SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_ALTERNATING};
-    cases = calloc(MAX_CASES, sizeof *cases);
-    if (!cases)
-        abort();
-    for (int t = 0; t < 3; t++) {
+    foreach (t, floats) {
         saker_type x = floats[t];
-        for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        foreach (i, n)
             add((spec){x, x, x, x, 0, n[i], .step = 1 + (int64_t)i * 100});
-        for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
+        foreach (i, fills) {
             add((spec){x, x, x, x, 3, 50, .fill = fills[i]});
             add((spec){x, x, SAKER_F32, SAKER_F32, 3, 50, AMSGRAD, .fill = fills[i]});
         }
@@ -228,12 +204,9 @@ static void build(void)
 
 static bool at(int i, suite_case *out)
 {
-    if (!n_cases)
+    if (!list.n)
         build();
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }
 
 const suite skr_suite_adamw = {.op = "adamw", .at = at, .oracle = oracle, .plain = plain};

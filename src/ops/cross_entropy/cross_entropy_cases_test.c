@@ -1,12 +1,6 @@
 /* cross_entropy_cases_test.c - what is tried of cross_entropy, cross_entropy_backward and cross_entropy_merge.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <stddef.h>
-
 #include "cross_entropy_test.h"
-
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
-
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 static void forward(struct spec s)
 {
@@ -34,16 +28,10 @@ static void all(struct spec s)
 /* The first cases have every tensor: the tests of wrong arguments start from them. */
 static void full(void)
 {
-    forward((struct spec){.x = SAKER_F32, .has = W | LOSS | LSE | DL | GRAD, .n_lead = 1, .lead = {5}, .n = 7});
-    forward((struct spec){.x = SAKER_F32,
-                          .has = W | PARTIAL,
-                          .n_lead = 1,
-                          .lead = {5},
-                          .n = 7,
-                          .start = 4,
-                          .vocab = 11,
-                          .smoothing = 0.25f});
-    backward((struct spec){.x = SAKER_F32, .has = W | DL | GRAD | DLSE, .n_lead = 1, .lead = {5}, .n = 7});
+    forward((struct spec){.x = SAKER_F32, .has = W | LOSS | LSE | DL | GRAD, ROWS(5), .n = 7});
+    forward((struct spec){
+        .x = SAKER_F32, .has = W | PARTIAL, ROWS(5), .n = 7, .start = 4, .vocab = 11, .smoothing = 0.25f});
+    backward((struct spec){.x = SAKER_F32, .has = W | DL | GRAD | DLSE, ROWS(5), .n = 7});
 }
 
 static void widths(void)
@@ -52,20 +40,19 @@ static void widths(void)
     static const int64_t n[] = {1,    2,    3,    7,    8,     9,     15,    16,    17,    31,    33,    64,   100,
                                 127,  128,  129,  255,  256,   257,   500,   512,   1000,  1024,  1030,  2048, 2056,
                                 4096, 4097, 5000, 8192, 10000, 16384, 16392, 32768, 32771, 50257, 65536, 65544};
-    for (size_t k = 0; k < COUNT(n); k++)
-        for (size_t i = 0; i < COUNT(floats); i++) {
+    foreach (k, n)
+        foreach (i, floats) {
             int64_t m = n[k] < 600 ? 9 : n[k] < 9000 ? 4 : 2;
-            all((struct spec){.x = floats[i], .n_lead = 1, .lead = {m}, .n = n[k]});
+            all((struct spec){.x = floats[i], ROWS(m), .n = n[k]});
             if (n[k] < 20000)
-                all((struct spec){
-                    .x = floats[i], .n_lead = 1, .lead = {m}, .n = n[k], .smoothing = 0.1f, .cap = 3, .has = IN_PLACE});
+                all((struct spec){.x = floats[i], ROWS(m), .n = n[k], .smoothing = 0.1f, .cap = 3, .has = IN_PLACE});
         }
     static const int64_t wide[] = {131072, 131080, 262144, 262152, 300001};
-    for (size_t k = 0; k < COUNT(wide); k++) {
-        all((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {2}, .n = wide[k], .has = IN_PLACE});
-        all((struct spec){.x = SAKER_F32, .n_lead = 1, .lead = {2}, .n = wide[k], .smoothing = 0.1f});
+    foreach (k, wide) {
+        all((struct spec){.x = SAKER_BF16, ROWS(2), .n = wide[k], .has = IN_PLACE});
+        all((struct spec){.x = SAKER_F32, ROWS(2), .n = wide[k], .smoothing = 0.1f});
     }
-    all((struct spec){.x = SAKER_F16, .n_lead = 1, .lead = {1}, .n = 600000, .has = IN_PLACE});
+    all((struct spec){.x = SAKER_F16, ROWS(1), .n = 600000, .has = IN_PLACE});
 }
 
 /* Options, alone and together; types of every tensor; reductions. */
@@ -76,13 +63,12 @@ static void options(void)
         int has;
     } o[] = {{0, 0, 0, 0},     {0, 0, 0, W}, {0.1f, 0, 0, 0}, {0.1f, 0, 0, W},    {1, 0, 0, 0},
              {0, 1e-3f, 0, 0}, {0, 0, 2, 0}, {0, 0, 30, W},   {0.3f, 1e-2f, 5, W}};
-    for (size_t k = 0; k < COUNT(o); k++)
+    foreach (k, o)
         for (int reduction = 0; reduction < 3; reduction++)
-            for (size_t i = 0; i < COUNT(floats); i++)
+            foreach (i, floats)
                 for (int grad = 0; grad < 2; grad++)
                     all((struct spec){.x = floats[i],
-                                      .n_lead = 1,
-                                      .lead = {i ? 6 : 21},
+                                      ROWS(i ? 6 : 21),
                                       .n = i ? 48 : 29,
                                       .smoothing = o[k].e,
                                       .z = o[k].z,
@@ -95,8 +81,8 @@ static void options(void)
                                       .high = i ? 47 : 28,
                                       .ignore = -1,
                                       .has = o[k].has | IGNORE | (grad ? GRAD | DLSE : IN_PLACE)});
-    for (size_t i = 0; i < COUNT(floats); i++) {
-        struct spec s = {.x = floats[i], .n_lead = 1, .lead = {300}, .n = 40, .reduction = SAKER_REDUCE_MEAN};
+    foreach (i, floats) {
+        struct spec s = {.x = floats[i], ROWS(300), .n = 40, .reduction = SAKER_REDUCE_MEAN};
         all(s);
         s.lead[0] = 5000, s.n = 16, s.z = 0.01f, s.has = W;
         all(s);
@@ -106,11 +92,10 @@ static void options(void)
         all(s);
     }
     /* Any output alone. */
-    forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {3}, .n = 64, .has = LOSS});
-    forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {3}, .n = 64, .has = LSE});
-    forward((struct spec){.x = SAKER_BF16, .n_lead = 1, .lead = {3}, .n = 64, .has = DL});
-    forward(
-        (struct spec){.x = SAKER_F32, .n_lead = 1, .lead = {3}, .n = 65, .has = DL | IGNORE, .ignore = 0, .high = 1});
+    forward((struct spec){.x = SAKER_BF16, ROWS(3), .n = 64, .has = LOSS});
+    forward((struct spec){.x = SAKER_BF16, ROWS(3), .n = 64, .has = LSE});
+    forward((struct spec){.x = SAKER_BF16, ROWS(3), .n = 64, .has = DL});
+    forward((struct spec){.x = SAKER_F32, ROWS(3), .n = 65, .has = DL | IGNORE, .ignore = 0, .high = 1});
 }
 
 /* Targets that are ignored, all of them, none, out of range; ignore_index 0. */
@@ -119,7 +104,7 @@ static void targets(void)
     for (int reduction = 0; reduction < 3; reduction++)
         for (int wide = 0; wide < 2; wide++) {
             int64_t n = wide ? 2056 : 12;
-            struct spec s = {.x = SAKER_F32, .n_lead = 1, .lead = {8}, .n = n, .reduction = reduction};
+            struct spec s = {.x = SAKER_F32, ROWS(8), .n = n, .reduction = reduction};
             s.low = s.high = -100; /* all of them, by default */
             all(s);
             s.has = DLSE;
@@ -140,11 +125,10 @@ static void contents(void)
     static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_ZERO,   SUITE_CONSTANT,   SUITE_LARGE,   SUITE_HUGE,
                                        SUITE_TINY,    SUITE_MAX,    SUITE_OFFSET,     SUITE_ONE_NAN, SUITE_ONE_INF,
                                        SUITE_EDGES,   SUITE_MASKED, SUITE_ALTERNATING};
-    for (size_t k = 0; k < COUNT(fills); k++)
-        for (size_t i = 0; i < COUNT(floats); i++)
+    foreach (k, fills)
+        foreach (i, floats)
             for (int wide = 0; wide < 2; wide++) {
-                struct spec s = {
-                    .x = floats[i], .n_lead = 1, .lead = {4}, .n = wide ? 10000 : 72, .fill = fills[k], .z = 1e-4f};
+                struct spec s = {.x = floats[i], ROWS(4), .n = wide ? 10000 : 72, .fill = fills[k], .z = 1e-4f};
                 bool far = fills[k] == SUITE_LARGE || fills[k] == SUITE_HUGE || fills[k] == SUITE_MAX;
                 if (far)
                     s.z = 0; /* lse squared is beyond f32 */
@@ -165,44 +149,37 @@ static void contents(void)
 
 static void layouts(void)
 {
-    for (int layout = PADDED; layout <= EXPANDED; layout++)
-        for (size_t i = 0; i < COUNT(floats); i++) {
-            all((struct spec){
-                .x = floats[i], .n_lead = 2, .lead = {3, 4}, .n = 33, .layout = layout, .has = GRAD | DLSE});
+    static const suite_layout layout[] = {SUITE_PADDED, SUITE_PERMUTED, SUITE_EXPANDED};
+    foreach (k, layout)
+        foreach (i, floats) {
+            all((struct spec){.x = floats[i], ROWS(3, 4), .n = 33, .layout = layout[k], .has = GRAD | DLSE});
             all((struct spec){.x = floats[i],
-                              .n_lead = 3,
-                              .lead = {2, 3, 2},
+                              ROWS(2, 3, 2),
                               .n = 256,
-                              .layout = layout,
+                              .layout = layout[k],
                               .reduction = SAKER_REDUCE_MEAN,
                               .has = W,
                               .smoothing = 0.1f});
         }
     all((struct spec){.x = SAKER_F32, .n_lead = 0, .n = 19});
-    all((struct spec){.x = SAKER_BF16, .n_lead = 2, .lead = {2, 2}, .n = 64, .has = IN_PLACE});
+    all((struct spec){.x = SAKER_BF16, ROWS(2, 2), .n = 64, .has = IN_PLACE});
 }
 
 static void empty(void)
 {
     for (int reduction = 0; reduction < 3; reduction++) {
-        all((struct spec){.x = SAKER_F32, .n_lead = 1, .lead = {0}, .n = 8, .reduction = reduction});
+        all((struct spec){.x = SAKER_F32, ROWS(0), .n = 8, .reduction = reduction});
         /* No classes: every target that is not ignored is out of range. */
-        forward((struct spec){.x = SAKER_F32,
-                              .n_lead = 1,
-                              .lead = {3},
-                              .n = 0,
-                              .low = -100,
-                              .high = -100,
-                              .reduction = reduction,
-                              .has = LOSS | LSE});
+        forward((struct spec){
+            .x = SAKER_F32, ROWS(3), .n = 0, .low = -100, .high = -100, .reduction = reduction, .has = LOSS | LSE});
     }
 }
 
 static void shards(void)
 {
-    for (size_t i = 0; i < COUNT(floats); i++)
+    foreach (i, floats)
         for (int k = 0; k < 3; k++) {
-            struct spec s = {.x = floats[i], .n_lead = 1, .lead = {7}, .n = 40, .start = 40 * k, .vocab = 120};
+            struct spec s = {.x = floats[i], ROWS(7), .n = 40, .start = 40 * k, .vocab = 120};
             s.has = PARTIAL;
             forward(s);
             s.smoothing = 0.1f, s.cap = 4, s.has |= W;
@@ -213,36 +190,33 @@ static void shards(void)
             backward(s);
         }
     static const suite_fill fills[] = {SUITE_MASKED, SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_LARGE, SUITE_OFFSET};
-    for (size_t k = 0; k < COUNT(fills); k++)
+    foreach (k, fills)
         forward((struct spec){.x = SAKER_F32,
-                              .n_lead = 1,
-                              .lead = {4},
+                              ROWS(4),
                               .n = k % 2 ? 5000 : 64,
                               .start = 64,
                               .vocab = 6000,
                               .has = PARTIAL,
                               .fill = fills[k]});
-    forward((struct spec){
-        .x = SAKER_BF16, .n_lead = 1, .lead = {40}, .n = 8, .vocab = 9, .low = -2, .high = 10, .has = PARTIAL | BAD});
+    forward((struct spec){.x = SAKER_BF16, ROWS(40), .n = 8, .vocab = 9, .low = -2, .high = 10, .has = PARTIAL | BAD});
 }
 
 static void merges(void)
 {
-    struct spec s = {.x = SAKER_F32, .n_lead = 1, .lead = {5}, .shards = 3, .vocab = 21, .has = W | LOSS | LSE};
+    struct spec s = {.x = SAKER_F32, ROWS(5), .shards = 3, .vocab = 21, .has = W | LOSS | LSE};
     cross_entropy_add(MERGE, &s);
     for (int reduction = 0; reduction < 3; reduction++)
         for (int64_t n = 1; n <= 8; n *= 2)
             for (int k = 0; k < 2; k++) {
                 s = (struct spec){.x = SAKER_F32,
-                                  .n_lead = 2,
-                                  .lead = {3, 100},
+                                  ROWS(3, 100),
                                   .shards = n,
                                   .vocab = 50,
                                   .reduction = reduction,
                                   .has = LOSS | LSE | IGNORE | (k ? W : 0),
                                   .w = SAKER_BF16,
                                   .ignore = 3,
-                                  .layout = k ? PADDED : COMPACT,
+                                  .layout = k ? SUITE_PADDED : SUITE_COMPACT,
                                   .smoothing = k ? 0.1f : 0,
                                   .z = k ? 0.01f : 0};
                 cross_entropy_add(MERGE, &s);
@@ -250,12 +224,11 @@ static void merges(void)
                 cross_entropy_add(MERGE, &s);
             }
     static const suite_fill fills[] = {SUITE_MASKED, SUITE_ONE_NAN};
-    for (size_t k = 0; k < COUNT(fills); k++) {
-        s = (struct spec){
-            .x = SAKER_F32, .n_lead = 1, .lead = {6}, .shards = 2, .vocab = 9, .has = LOSS | LSE, .fill = fills[k]};
+    foreach (k, fills) {
+        s = (struct spec){.x = SAKER_F32, ROWS(6), .shards = 2, .vocab = 9, .has = LOSS | LSE, .fill = fills[k]};
         cross_entropy_add(MERGE, &s);
     }
-    s = (struct spec){.x = SAKER_F32, .n_lead = 1, .lead = {0}, .shards = 2, .vocab = 9, .has = LOSS};
+    s = (struct spec){.x = SAKER_F32, ROWS(0), .shards = 2, .vocab = 9, .has = LOSS};
     s.reduction = SAKER_REDUCE_SUM;
     cross_entropy_add(MERGE, &s);
 }
@@ -263,13 +236,12 @@ static void merges(void)
 static void bench(void)
 {
     static const saker_type types[] = {SAKER_F32, SAKER_BF16};
-    for (size_t i = 0; i < COUNT(types); i++) {
+    foreach (i, types) {
         int64_t elements = ((int64_t)256 << 20) / (types[i] == SAKER_F32 ? 4 : 2);
         static const int64_t n[] = {1024, 4096, 32000, 50257, 131072};
-        for (size_t k = 0; k < COUNT(n); k++) {
+        foreach (k, n) {
             int demo = n[k] == 32000 && i == 0 ? SUITE_DEMO : 0;
-            struct spec s = {
-                .x = types[i], .n_lead = 1, .lead = {elements / n[k]}, .n = n[k], .use = SUITE_BENCH | demo};
+            struct spec s = {.x = types[i], ROWS(elements / n[k]), .n = n[k], .use = SUITE_BENCH | demo};
             s.has = LOSS | LSE;
             forward(s);
             s.has |= DL;
@@ -279,8 +251,7 @@ static void bench(void)
             backward(s);
         }
         for (int64_t w = 256; w <= 262144; w *= 2) {
-            struct spec s = {
-                .x = types[i], .n_lead = 1, .lead = {((int64_t)1 << 28) / w}, .n = w, .use = SUITE_BENCH_CUDA};
+            struct spec s = {.x = types[i], ROWS(((int64_t)1 << 28) / w), .n = w, .use = SUITE_BENCH_CUDA};
             if (types[i] == SAKER_F32)
                 s.lead[0] /= 2;
             s.has = LOSS | LSE;
@@ -290,21 +261,21 @@ static void bench(void)
             s.has = DL;
             backward(s);
         }
-        struct spec s = {.x = types[i], .n_lead = 1, .lead = {8192}, .n = 50257, .use = SUITE_BENCH_CUDA};
+        struct spec s = {.x = types[i], ROWS(8192), .n = 50257, .use = SUITE_BENCH_CUDA};
         s.has = LOSS | LSE;
         forward(s);
         s.has |= DL | IN_PLACE;
         forward(s);
         s.has = DL | IN_PLACE;
         backward(s);
-        s = (struct spec){.x = types[i], .n_lead = 1, .lead = {16}, .n = types[i] == SAKER_F32 ? 4096 : 8192};
+        s = (struct spec){.x = types[i], ROWS(16), .n = types[i] == SAKER_F32 ? 4096 : 8192};
         s.use = SUITE_CACHE;
         s.has = LOSS | LSE;
         forward(s);
         s.has |= DL;
         forward(s);
     }
-    struct spec m = {.x = SAKER_F32, .n_lead = 1, .lead = {1 << 20}, .shards = 8, .vocab = 131072, .has = LOSS | LSE};
+    struct spec m = {.x = SAKER_F32, ROWS(1 << 20), .shards = 8, .vocab = 131072, .has = LOSS | LSE};
     m.use = SUITE_BENCH | SUITE_BENCH_CUDA;
     cross_entropy_add(MERGE, &m);
 }

@@ -16,28 +16,14 @@
 #include "../../../tests/suite_convert.h"
 #include "cross_entropy_test.h"
 
-#define U     0x1p-24
 #define FLUSH 0x1p-126
 
-static double sum_factor(int64_t n)
+static double online_factor(int64_t n)
 {
-    return 16 + sqrt((double)(n < 4096 ? n : 4096));
+    return 14 + sum_factor(n);
 }
 
-typedef struct column {
-    const suite_tensor *t;
-    double *v, *bound;
-} column;
-
-static column find(const suite_case *c, double *const *value, double *const *bound, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return (column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
-    return (column){NULL, NULL, NULL};
-}
-
-static void put(column c, int64_t i, double want, double bound)
+static void put(suite_column c, int64_t i, double want, double bound)
 {
     if (!c.v)
         return;
@@ -57,7 +43,7 @@ typedef struct number {
     double v, e;
 } number;
 
-static double target_weight(const column *w, double t)
+static double target_weight(const suite_column *w, double t)
 {
     return w->v ? w->v[(int64_t)t] : 1;
 }
@@ -68,12 +54,12 @@ static bool valid(const options *o, double t)
 }
 
 /* Sum of the class weights times smoothing / vocab. */
-static number smooth_weight(const options *o, const column *w)
+static number smooth_weight(const options *o, const suite_column *w)
 {
     double all = 0, k = o->smoothing / o->vocab;
     for (int64_t c = 0; w->v && c < (int64_t)o->vocab; c++)
         all += w->v[c];
-    return w->v ? (number){k * all, k * all * (sum_factor((int64_t)o->vocab) + 4) * U}
+    return w->v ? (number){k * all, k * all * (online_factor((int64_t)o->vocab) + 4) * U}
                 : (number){o->smoothing, o->smoothing * 2 * U};
 }
 
@@ -92,7 +78,7 @@ typedef struct sums {
     double cap;                /* error of the largest s */
 } sums;
 
-static sums sum_row(const options *o, const column *w, const double *x, int64_t n)
+static sums sum_row(const options *o, const suite_column *w, const double *x, int64_t n)
 {
     sums r = {.max = -INFINITY};
     double k = o->smoothing / o->vocab, slack = 0, magnitude = 0;
@@ -116,10 +102,10 @@ static sums sum_row(const options *o, const column *w, const double *x, int64_t 
             r.smooth.e += fabs(term) * (o->cap != 0 ? 8 * U : 0);
         }
     }
-    r.smooth.e += isfinite(magnitude) ? magnitude * (sum_factor(n) + 4) * U : 0;
+    r.smooth.e += isfinite(magnitude) ? magnitude * (online_factor(n) + 4) * U : 0;
     if (nan)
         r.max = r.sum = NAN;
-    r.relative = r.sum > 0 ? slack / r.sum + sum_factor(n) * U : 0;
+    r.relative = r.sum > 0 ? slack / r.sum + online_factor(n) * U : 0;
     r.lse.v = r.max == -INFINITY ? -INFINITY : r.max + log(r.sum);
     r.lse.e = isfinite(r.lse.v) ? r.relative + 2 * U * fabs(log(r.sum)) + U * fabs(r.lse.v) + r.cap : 0;
     return r;
@@ -132,8 +118,8 @@ typedef struct tally {
     double m_entropy, m_z; /* magnitudes */
 } tally;
 
-static void add_loss(const options *o, const column *w, column loss, int64_t r, double t, number lse, number at,
-                     number smooth, tally *sum)
+static void add_loss(const options *o, const suite_column *w, suite_column loss, int64_t r, double t, number lse,
+                     number at, number smooth, tally *sum)
 {
     if (!valid(o, t)) {
         if (o->reduction == SAKER_REDUCE_NONE && loss.v)
@@ -156,12 +142,12 @@ static void add_loss(const options *o, const column *w, column loss, int64_t r, 
         put(loss, r, v + z, isfinite(v + z) ? e + ez + U * fabs(v + z) : 0);
 }
 
-static void finish_loss(const options *o, column loss, int64_t m, const tally *sum)
+static void finish_loss(const options *o, suite_column loss, int64_t m, const tally *sum)
 {
     if (!loss.v || o->reduction == SAKER_REDUCE_NONE)
         return;
     bool mean = o->reduction == SAKER_REDUCE_MEAN;
-    double by = mean ? sum->weight : 1, by_z = mean ? sum->rows : 1, rows = sum_factor(m) + 4;
+    double by = mean ? sum->weight : 1, by_z = mean ? sum->rows : 1, rows = online_factor(m) + 4;
     double v = sum->entropy / by + (o->z != 0 ? sum->z / by_z : 0);
     double e = (sum->e_entropy + sum->m_entropy * rows * 2 * U) / by +
                (o->z != 0 ? (sum->e_z + sum->m_z * rows * U) / by_z : 0);
@@ -169,12 +155,13 @@ static void finish_loss(const options *o, column loss, int64_t m, const tally *s
 }
 
 /* The gradient of one row: p * a - [c = t] * b - k * w, times what softcap makes of it. p(j) comes with its error. */
-static void put_gradient(const options *o, const column *w, column out, int64_t row, int64_t n, const double *x,
-                         const number *p, bool counts, double t, number lse, double grad, double dlse, const tally *sum)
+static void put_gradient(const options *o, const suite_column *w, suite_column out, int64_t row, int64_t n,
+                         const double *x, const number *p, bool counts, double t, number lse, double grad, double dlse,
+                         const tally *sum)
 {
     bool mean = o->reduction == SAKER_REDUCE_MEAN;
     double scale = mean ? 1 / sum->weight : 1, scale_z = mean ? 1 / sum->rows : 1;
-    double weights = mean ? sum_factor((int64_t)sum->rows) * U : 0; /* relative error of the scale */
+    double weights = mean ? online_factor((int64_t)sum->rows) * U : 0; /* relative error of the scale */
     double g = grad * scale, k = g * o->smoothing / o->vocab;
     number a = {dlse, 0}, all = smooth_weight(o, w);
     double b = 0;
@@ -207,15 +194,7 @@ static void put_gradient(const options *o, const column *w, column out, int64_t 
     }
 }
 
-static int64_t row_count(const suite_tensor *t, int from, int left)
-{
-    int64_t m = 1;
-    for (int d = from; d + left < t->ndim; d++)
-        m *= t->shape[d];
-    return m;
-}
-
-static tally count_targets(const options *o, const column *w, const column *target, int64_t m)
+static tally count_targets(const options *o, const suite_column *w, const suite_column *target, int64_t m)
 {
     tally sum = {0};
     for (int64_t r = 0; r < m; r++)
@@ -226,7 +205,7 @@ static tally count_targets(const options *o, const column *w, const column *targ
     return sum;
 }
 
-static double grad_of(column grad, int64_t r)
+static double grad_of(suite_column grad, int64_t r)
 {
     return !grad.v ? 1 : suite_elements(grad.t) == 1 ? grad.v[0] : grad.v[r];
 }
@@ -235,12 +214,12 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
 {
     saker_cross_entropy_args a;
     memcpy(&a, c->args, sizeof a);
-    column x = find(c, value, bound, "logits"), t = find(c, value, bound, "target"),
-           w = find(c, value, bound, "weight");
-    column grad = find(c, value, bound, "grad"), loss = find(c, value, bound, "loss");
-    column lse = find(c, value, bound, "lse"), dx = find(c, value, bound, "dlogits");
-    column partial = find(c, value, bound, "partial");
-    int64_t m = row_count(x.t, 0, 1), n = x.t->shape[x.t->ndim - 1];
+    suite_column x = suite_column_of(c, value, bound, "logits"), t = suite_column_of(c, value, bound, "target"),
+                 w = suite_column_of(c, value, bound, "weight");
+    suite_column grad = suite_column_of(c, value, bound, "grad"), loss = suite_column_of(c, value, bound, "loss");
+    suite_column lse = suite_column_of(c, value, bound, "lse"), dx = suite_column_of(c, value, bound, "dlogits");
+    suite_column partial = suite_column_of(c, value, bound, "partial");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
     options o = {(double)a.label_smoothing,
                  (double)a.z_loss,
                  (double)a.softcap,
@@ -284,11 +263,11 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
 {
     saker_cross_entropy_backward_args a;
     memcpy(&a, c->args, sizeof a);
-    column x = find(c, value, bound, "logits"), t = find(c, value, bound, "target"),
-           w = find(c, value, bound, "weight");
-    column grad = find(c, value, bound, "grad"), lse = find(c, value, bound, "lse");
-    column dlse = find(c, value, bound, "dlse"), dx = find(c, value, bound, "dlogits");
-    int64_t m = row_count(x.t, 0, 1), n = x.t->shape[x.t->ndim - 1];
+    suite_column x = suite_column_of(c, value, bound, "logits"), t = suite_column_of(c, value, bound, "target"),
+                 w = suite_column_of(c, value, bound, "weight");
+    suite_column grad = suite_column_of(c, value, bound, "grad"), lse = suite_column_of(c, value, bound, "lse");
+    suite_column dlse = suite_column_of(c, value, bound, "dlse"), dx = suite_column_of(c, value, bound, "dlogits");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
     options o = {(double)a.label_smoothing,
                  (double)a.z_loss,
                  (double)a.softcap,
@@ -316,10 +295,10 @@ static void merge_oracle(const suite_case *c, double *const *value, double *cons
 {
     saker_cross_entropy_merge_args a;
     memcpy(&a, c->args, sizeof a);
-    column p = find(c, value, bound, "partials"), t = find(c, value, bound, "target"),
-           w = find(c, value, bound, "weight");
-    column loss = find(c, value, bound, "loss"), lse = find(c, value, bound, "lse");
-    int64_t shards = p.t->shape[0], m = row_count(p.t, 1, 1);
+    suite_column p = suite_column_of(c, value, bound, "partials"), t = suite_column_of(c, value, bound, "target"),
+                 w = suite_column_of(c, value, bound, "weight");
+    suite_column loss = suite_column_of(c, value, bound, "loss"), lse = suite_column_of(c, value, bound, "lse");
+    int64_t shards = p.t->shape[0], m = suite_row_count(p.t) / shards;
     options o = {(double)a.label_smoothing,
                  (double)a.z_loss,
                  0,
@@ -360,8 +339,8 @@ static void forward_plain(const suite_case *c, double *const *value)
 {
     saker_cross_entropy_args a;
     memcpy(&a, c->args, sizeof a);
-    column x = find(c, value, NULL, "logits"), lse = find(c, value, NULL, "lse");
-    int64_t m = row_count(x.t, 0, 1), n = x.t->shape[x.t->ndim - 1];
+    suite_column x = suite_column_of(c, value, NULL, "logits"), lse = suite_column_of(c, value, NULL, "lse");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
     for (int64_t r = 0; lse.v && a.softcap == 0 && r < m; r++) {
         float max = -INFINITY, sum = 0;
         for (int64_t j = 0; j < n; j++)
@@ -378,7 +357,7 @@ static void forward_plain(const suite_case *c, double *const *value)
 static int64_t slice_row(const suite_case *c, int64_t row, bool mean, suite_case *one, suite_slice *slice)
 {
     const suite_tensor *x = &c->tensor[0];
-    int64_t m = row_count(x, 0, 1), n = x->shape[x->ndim - 1];
+    int64_t m = suite_row_count(x), n = x->shape[x->ndim - 1];
     if (!one)
         return m;
     *one = *c;

@@ -6,7 +6,7 @@
 #ifndef CROSS_ENTROPY_TEST_H
 #define CROSS_ENTROPY_TEST_H
 
-#include "../../../tests/suite.h"
+#include "../../../tests/suite_list.h"
 
 enum { FORWARD, BACKWARD, MERGE, N_SUITES };
 
@@ -25,11 +25,9 @@ enum {
     BAD = 1024    /* targets outside of the vocabulary: saker_context_check says so */
 };
 
-enum layout { COMPACT, PADDED, PERMUTED, EXPANDED };
-
 struct spec {
-    int has, use, layout, reduction;
-    int n_lead;
+    int has, use, reduction, n_lead;
+    suite_layout layout;
     int64_t lead[3], n;
     saker_type x, y, w, t; /* logits, dlogits and weight (0: logits' type), target (0: i64) */
     suite_fill fill;

@@ -1,17 +1,15 @@
 /* embedding_test.c - oracle and cases of embedding and embedding_backward.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "suite_convert.h"
-#include "suite.h"
+#include "suite_list.h"
 
-enum { MAX_CASES = 256, RUN = 64 };
+enum { RUN = 64 };
 
-static suite_case *cases, *backward_cases;
-static int n_cases, n_backward;
+static suite_list list, backward_list;
 
 /* Tensors: table, ids, out. */
 static void oracle(const suite_case *c, double *const *value, double *const *bound)
@@ -48,7 +46,7 @@ static void oracle_backward(const suite_case *c, double *const *value, double *c
     }
     for (int64_t i = 0; i < v * d; i++) {
         double n = count[i / d], chain = n == 0 ? 0 : fmin(n, RUN) + n / RUN + 2;
-        bound[2][i] = n == 0 ? 0 : half_ulp(c->tensor[2].type, value[2][i]) + chain * 0x1p-24 * size[i];
+        bound[2][i] = n == 0 ? 0 : half_ulp(c->tensor[2].type, value[2][i]) + chain * U * size[i];
     }
     free(size);
     free(count);
@@ -64,93 +62,70 @@ typedef struct spec {
     int has, use;
 } spec;
 
-static const char *type_text(saker_type type)
+/* [v, d] or [m, d]; THREE: [2, m/2, d]. */
+static void matrix(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type, bool table)
 {
-    return saker_type_name((saker_dtype){(uint8_t)type, (uint8_t)((int)type >> 8), 1});
+    bool three = s->has & THREE && !table;
+    int64_t lead[] = {three ? 2 : table ? s->v : s->m, s->m / 2};
+    suite_add_rows(c, field, role, type, three ? 2 : 1, lead, s->d, s->has & STRIDED ? 8 : 0);
 }
 
-static suite_tensor matrix(const spec *s, const char *field, suite_role role, saker_type type, int64_t m)
+static void add_ids(suite_case *c, const spec *s)
 {
-    suite_tensor t = {.field = field, .role = role, .type = type, .ndim = 2, .shape = {m, s->d}};
-    if (s->has & STRIDED) {
-        t.stride[0] = s->d + 8;
-        t.stride[1] = 1;
-    }
-    return t;
+    bool three = s->has & THREE;
+    int64_t two = 2;
+    suite_tensor *t = suite_add_rows(c, "ids", SUITE_IN, s->has & WIDE_IDS ? SAKER_I64 : SAKER_I32, three ? 1 : 0, &two,
+                                     three ? s->m / 2 : s->m, 0);
+    t->fill = SUITE_RANGE;
+    t->low = s->low;
+    t->high = s->high;
+    if (s->has & STRIDED)
+        t->stride[0] = 3;
 }
 
-static void common(suite_case *c, spec *s)
+static suite_case start(spec *s)
 {
-    c->use = s->use ? s->use : SUITE_CHECK;
-    c->n_tensors = 3;
-    c->reads = c->writes = 1;
+    static const char *const words[] = {" i64", " padded", "", "", " 2d"};
+    suite_case c = {.use = s->use ? s->use : SUITE_CHECK, .reads = 1, .writes = 1};
     if (!s->low && !s->high) {
         s->low = -1;
         s->high = s->v;
     }
     bool bad = s->low < 0 || s->high >= s->v, all_bad = s->high < 0 || s->low >= s->v;
-    c->check = s->m * s->d == 0 || !bad ? SAKER_OK : all_bad ? SAKER_BAD_INDEX : SUITE_ANY_CHECK;
-    c->tensor[1] = (suite_tensor){.field = "ids",
-                                  .type = s->has & WIDE_IDS ? SAKER_I64 : SAKER_I32,
-                                  .ndim = 1,
-                                  .shape = {s->m},
-                                  .fill = SUITE_RANGE,
-                                  .low = s->low,
-                                  .high = s->high};
-    if (s->has & STRIDED)
-        c->tensor[1].stride[0] = 3;
-    snprintf(c->name, sizeof c->name, "%s %s %lld of %lldx%lld ids %lld..%lld has=%d%s", type_text(s->table),
-             type_text(s->out), (long long)s->m, (long long)s->v, (long long)s->d, (long long)s->low,
-             (long long)s->high, s->has, s->use ? " bench" : "");
-}
-
-/* [2, m/2] ids and [2, m/2, d] rows. */
-static void three(suite_tensor *rows, suite_tensor *ids, const spec *s)
-{
-    rows->ndim = 3;
-    rows->shape[0] = ids->shape[0] = 2;
-    rows->shape[1] = ids->shape[1] = s->m / 2;
-    rows->shape[2] = s->d;
-    rows->stride[0] = rows->stride[1] = 0;
-    ids->ndim = 2;
-    ids->stride[0] = 0;
+    c.check = s->m * s->d == 0 || !bad ? SAKER_OK : all_bad ? SAKER_BAD_INDEX : SUITE_ANY_CHECK;
+    suite_say(&c, "%s %s %lld of %lldx%lld ids %lld..%lld", suite_type_text(s->table), suite_type_text(s->out),
+              (long long)s->m, (long long)s->v, (long long)s->d, (long long)s->low, (long long)s->high);
+    suite_say_bits(&c, s->has, 5, words);
+    suite_say(&c, "%s", s->use ? " bench" : "");
+    return c;
 }
 
 static void add(spec s)
 {
-    suite_case *c = &cases[n_cases++];
-    if (n_cases == MAX_CASES)
-        abort();
-    memset(c, 0, sizeof *c);
     saker_embedding_args a = {.struct_size = sizeof a};
-    memcpy(c->args, &a, sizeof a);
-    common(c, &s);
-    c->tensor[0] = matrix(&s, "table", SUITE_IN, s.table, s.v);
-    c->tensor[2] = matrix(&s, "out", SUITE_OUT, s.out, s.m);
-    if (s.has & THREE)
-        three(&c->tensor[2], &c->tensor[1], &s);
-    c->bytes = (double)(s.m * s.d) * (suite_type_bytes(s.table) + suite_type_bytes(s.out));
+    suite_case c = start(&s);
+    memcpy(c.args, &a, sizeof a);
+    matrix(&c, &s, "table", SUITE_IN, s.table, true);
+    add_ids(&c, &s);
+    matrix(&c, &s, "out", SUITE_OUT, s.out, false);
+    c.bytes = (double)(s.m * s.d) * (suite_type_bytes(s.table) + suite_type_bytes(s.out));
+    suite_list_add(&list, &c);
 }
 
 static void add_backward(spec s)
 {
-    suite_case *c = &backward_cases[n_backward++];
-    if (n_backward == MAX_CASES)
-        abort();
-    memset(c, 0, sizeof *c);
     saker_embedding_backward_args a = {.struct_size = sizeof a, .accumulate = (s.has & ACCUMULATE) != 0};
+    suite_case c = start(&s);
     if (s.has & PADDING)
         a.has_padding_idx = 1, a.padding_idx = 2;
-    memcpy(c->args, &a, sizeof a);
-    common(c, &s);
-    c->tensor[0] = matrix(&s, "dout", SUITE_IN, s.out, s.m);
-    c->tensor[2] = matrix(&s, "dtable", s.has & ACCUMULATE ? SUITE_INOUT : SUITE_OUT, s.table, s.v);
-    if (s.has & THREE)
-        three(&c->tensor[0], &c->tensor[1], &s);
-    c->bytes = (double)(s.m * s.d) * suite_type_bytes(s.out) + (double)(s.v * s.d) * suite_type_bytes(s.table);
+    memcpy(c.args, &a, sizeof a);
+    suite_say(&c, "%s%s", s.has & ACCUMULATE ? " acc" : "", s.has & PADDING ? " padding" : "");
+    matrix(&c, &s, "dout", SUITE_IN, s.out, false);
+    add_ids(&c, &s);
+    matrix(&c, &s, "dtable", s.has & ACCUMULATE ? SUITE_INOUT : SUITE_OUT, s.table, true);
+    c.bytes = (double)(s.m * s.d) * suite_type_bytes(s.out) + (double)(s.v * s.d) * suite_type_bytes(s.table);
+    suite_list_add(&backward_list, &c);
 }
-
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
 
 static void both(spec s)
 {
@@ -160,13 +135,9 @@ static void both(spec s)
 
 static void build(void)
 {
-    cases = calloc(MAX_CASES, sizeof *cases);
-    backward_cases = calloc(MAX_CASES, sizeof *backward_cases);
-    if (!cases || !backward_cases)
-        abort();
     static const int64_t d[] = {1, 3, 8, 17, 64, 200, 1025, 4096};
-    for (int t = 0; t < 3; t++)
-        for (int o = 0; o < 3; o++) {
+    foreach (t, floats)
+        foreach (o, floats) {
             spec s = {floats[t], floats[o], .v = 11, .d = 72, .m = 40, .has = o & 1 ? WIDE_IDS : 0};
             both(s);
             s.has |= STRIDED;
@@ -178,8 +149,8 @@ static void build(void)
             s.d = 512;
             add_backward(s);
         }
-    for (int t = 0; t < 3; t++) {
-        for (size_t i = 0; i < sizeof d / sizeof *d; i++)
+    foreach (t, floats) {
+        foreach (i, d)
             both((spec){floats[t], floats[t], .v = 50, .d = d[i], .m = 70, .has = i & 1});
         both((spec){floats[t], floats[t], .v = 9, .d = 24, .m = 30, .has = THREE});
         both((spec){floats[t], floats[t], .v = 9, .d = 24, .m = 0, .has = 0});
@@ -210,22 +181,16 @@ static void build(void)
 
 static bool at(int i, suite_case *out)
 {
-    if (!n_cases)
+    if (!list.n)
         build();
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }
 
 static bool at_backward(int i, suite_case *out)
 {
-    if (!n_backward)
+    if (!list.n)
         build();
-    if (i < 0 || i >= n_backward)
-        return false;
-    *out = backward_cases[i];
-    return true;
+    return suite_list_at(&backward_list, i, out);
 }
 
 const suite skr_suite_embedding = {.op = "embedding", .at = at, .oracle = oracle};

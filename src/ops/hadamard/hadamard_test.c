@@ -1,17 +1,13 @@
 /* hadamard_test.c - oracle and cases of hadamard.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "suite_convert.h"
-#include "suite.h"
+#include "suite_list.h"
 
-enum { MAX_CASES = 256 };
-
-static suite_case *cases;
-static int n_cases;
+static suite_list list;
 
 /* Each element is a sum of all N, through log2(N) additions; the scale is rounded twice. */
 static void oracle(const suite_case *c, double *const *value, double *const *bound)
@@ -32,7 +28,7 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
                 }
         for (int64_t i = 0; i < n; i++) {
             y[i] /= root;
-            bound[1][r + i] = half_ulp(c->tensor[1].type, y[i]) + (log2((double)n) + 3) * 0x1p-24 * size / root;
+            bound[1][r + i] = half_ulp(c->tensor[1].type, y[i]) + (log2((double)n) + 3) * U * size / root;
         }
     }
 }
@@ -75,45 +71,27 @@ enum { STRIDED = 1, IN_PLACE = 2 };
 
 static void add(saker_type x, saker_type y, int64_t m, int64_t n, int has, suite_fill fill, int use)
 {
-    suite_case *c = &cases[n_cases++];
-    if (n_cases == MAX_CASES)
-        abort();
-    *c = (suite_case){.use = use, .n_tensors = 2, .reads = 1, .writes = 1};
+    static const char *const words[] = {" padded", " in place"};
+    suite_case c = {.use = use, .reads = 1, .writes = 1};
     saker_hadamard_args a = {.struct_size = sizeof a};
-    memcpy(c->args, &a, sizeof a);
-    for (int i = 0; i < 2; i++) {
-        c->tensor[i] = (suite_tensor){.field = i ? "y" : "x",
-                                      .role = i ? SUITE_OUT : SUITE_IN,
-                                      .type = i ? y : x,
-                                      .ndim = 2,
-                                      .shape = {m, n},
-                                      .fill = fill};
-        if (has & STRIDED) {
-            c->tensor[i].stride[0] = n + 8;
-            c->tensor[i].stride[1] = 1;
-        }
-    }
+    memcpy(c.args, &a, sizeof a);
+    suite_add_rows(&c, "x", SUITE_IN, x, 1, &m, n, has & STRIDED ? 8 : 0)->fill = fill;
+    suite_tensor *out = suite_add_rows(&c, "y", SUITE_OUT, y, 1, &m, n, has & STRIDED ? 8 : 0);
     if (has & IN_PLACE)
-        c->tensor[1].alias = "x";
-    c->bytes = (double)(m * n) * (suite_type_bytes(x) + suite_type_bytes(y));
-    c->flops = (double)(m * n) * (log2((double)(n ? n : 1)) + 1);
-    snprintf(c->name, sizeof c->name, "%s %s %lldx%lld has=%d fill=%d%s",
-             saker_type_name((saker_dtype){(uint8_t)x, (uint8_t)((int)x >> 8), 1}),
-             saker_type_name((saker_dtype){(uint8_t)y, (uint8_t)((int)y >> 8), 1}), (long long)m, (long long)n, has,
-             fill,
-             use == SUITE_CHECK   ? ""
-             : use == SUITE_CACHE ? " in cache"
-                                  : " bench");
+        suite_share(&c, out, "x");
+    c.bytes = suite_all_bytes(&c);
+    c.flops = (double)(m * n) * (log2((double)(n ? n : 1)) + 1);
+    suite_say(&c, "%s %s ", suite_type_text(x), suite_type_text(y));
+    suite_say_shape(&c, 1, &m, n);
+    suite_say_bits(&c, has, 2, words);
+    suite_say(&c, "%s%s", suite_fill_text(fill), use == SUITE_CHECK ? "" : use == SUITE_CACHE ? " in cache" : " bench");
+    suite_list_add(&list, &c);
 }
 
 static void build(void)
 {
-    static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
     static const suite_fill fills[] = {SUITE_ZERO, SUITE_CONSTANT, SUITE_TINY, SUITE_ONE_NAN, SUITE_ALTERNATING};
-    cases = calloc(MAX_CASES, sizeof *cases);
-    if (!cases)
-        abort();
-    for (int t = 0; t < 3; t++) {
+    foreach (t, floats) {
         saker_type x = floats[t];
         for (int64_t n = 1; n <= 65536; n *= 2) {
             add(x, x, n > 4096 ? 2 : 7, n, 0, SUITE_NORMAL, SUITE_CHECK);
@@ -121,9 +99,9 @@ static void build(void)
                 add(x, x, n > 1000 ? 3 : 37, n, n & 0x5555 ? IN_PLACE : STRIDED, SUITE_NORMAL, SUITE_CHECK);
         }
         add(x, x, 1, 1 << 20, 0, SUITE_NORMAL, SUITE_CHECK);
-        for (int o = 0; o < 3; o++)
+        foreach (o, floats)
             add(x, floats[o], 5, 256, 0, SUITE_UNIFORM, SUITE_CHECK);
-        for (size_t f = 0; f < sizeof fills / sizeof *fills; f++)
+        foreach (f, fills)
             add(x, x, 3, 512, 0, fills[f], SUITE_CHECK);
         add(x, x, 0, 64, 0, SUITE_NORMAL, SUITE_CHECK);
         add(x, x, 5, 0, 0, SUITE_NORMAL, SUITE_CHECK);
@@ -142,12 +120,9 @@ static void build(void)
 
 static bool at(int i, suite_case *out)
 {
-    if (!n_cases)
+    if (!list.n)
         build();
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }
 
 const suite skr_suite_hadamard = {.op = "hadamard", .at = at, .oracle = oracle, .plain = plain, .row = row};

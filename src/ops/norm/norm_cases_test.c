@@ -4,9 +4,6 @@
 
 #include "norm_test.h"
 
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
-static const saker_type quants[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2};
-
 /* Both norms go through the same tables, one after the other. */
 static int kind;
 
@@ -21,9 +18,6 @@ static void add_backward(const struct spec *s)
 }
 
 /* ---------------------------------------------------------------- correctness, forward and gradient */
-
-#define ROWS(...)         .lead = {__VA_ARGS__}, .n_lead = sizeof((int[]){__VA_ARGS__}) / sizeof(int)
-#define foreach(i, array) for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
 
 /* Forward and gradient of the same shape. has names what both understand. */
 static void both(struct spec s)
@@ -62,7 +56,7 @@ static void wide_rows(void)
             both((struct spec){ROWS(3), .n = n[i], .x = floats[t], .has = W | RSTD});
     for (size_t i = 3; i < 7; i++) {
         both((struct spec){ROWS(2), .n = n[i], .x = SAKER_BF16, .w = SAKER_F32, .has = W, .offset = 1});
-        both((struct spec){ROWS(2), .n = n[i], .x = SAKER_F16, .has = RSTD, .layout = PADDED});
+        both((struct spec){ROWS(2), .n = n[i], .x = SAKER_F16, .has = RSTD, .layout = SUITE_PADDED});
         both((struct spec){ROWS(2, 2), .n = n[i], .x = SAKER_F32, .has = W | HEADS});
         both((struct spec){ROWS(3), .n = n[i], .x = SAKER_BF16, .has = W | Y_IS_X});
     }
@@ -167,13 +161,13 @@ static void quantised(void)
                 s.x = SAKER_BF16;
                 s.y = SAKER_BF16;
                 add_forward(&s);
-                s.layout = PADDED;
+                s.layout = SUITE_PADDED;
                 add_forward(&s);
                 s.n_lead = 3;
                 s.lead[0] = 2, s.lead[1] = 3, s.lead[2] = 2;
-                s.layout = PERMUTED;
+                s.layout = SUITE_PERMUTED;
                 add_forward(&s);
-                s.layout = GAPPED;
+                s.layout = SUITE_GAPPED;
                 s.has |= FLAT;
                 add_forward(&s);
                 static const suite_fill fills[] = {SUITE_ZERO,        SUITE_CONSTANT, SUITE_LARGE,   SUITE_TINY,
@@ -211,7 +205,7 @@ static void quantised(void)
 static void layouts(void)
 {
     foreach (t, floats)
-        for (int layout = PADDED; layout <= EXPANDED; layout++) {
+        for (int layout = SUITE_PADDED; layout <= SUITE_EXPANDED; layout++) {
             int all = W | B | R | RO | RSTD;
             both((struct spec){ROWS(7), .n = 131, .x = floats[t], .has = all, .layout = layout});
             both((struct spec){ROWS(3, 5), .n = 70, .x = floats[t], .has = all, .layout = layout});
@@ -222,7 +216,7 @@ static void layouts(void)
     static const int64_t heads[] = {1, 2, 3, 8};
     foreach (h, heads)
         foreach (t, floats)
-            for (int layout = COMPACT; layout <= EXPANDED; layout++) {
+            for (int layout = SUITE_COMPACT; layout <= SUITE_EXPANDED; layout++) {
                 both((struct spec){ROWS(5, heads[h]), .n = 65, .x = floats[t], .has = W | B | HEADS, .layout = layout});
                 both((struct spec){ROWS(3, 4, heads[h]), .n = 128, .x = floats[t], .has = W | B | HEADS | RSTD,
                                    .layout = layout});
@@ -234,7 +228,7 @@ static void layouts(void)
 
 static void in_place(void)
 {
-    static const int layouts_used[] = {COMPACT, PADDED, PERMUTED};
+    static const int layouts_used[] = {SUITE_COMPACT, SUITE_PADDED, SUITE_PERMUTED};
     foreach (t, floats)
         foreach (l, layouts_used) {
             struct spec s = {ROWS(6, 4), .n = 90, .x = floats[t], .layout = layouts_used[l]};

@@ -27,14 +27,6 @@
 #include "../../../tests/suite_quant.h"
 #include "norm_test.h"
 
-#define U      0x1p-24
-#define DENORM 0x1p-149
-
-static double sum_factor(int64_t n)
-{
-    return 2 + sqrt((double)(n < 4096 ? n : 4096));
-}
-
 /* ---------------------------------------------------------------- options */
 
 typedef struct options {
@@ -100,36 +92,6 @@ static stat stat_of(int kind, const double *s, int64_t n, double eps)
 
 /* ---------------------------------------------------------------- finding tensors */
 
-static int index_of(const suite_case *c, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return i;
-    return -1;
-}
-
-/* One tensor of a case in the oracle's hands; v is NULL when it is absent. */
-typedef struct column {
-    const suite_tensor *t;
-    double *v, *bound;
-} column;
-
-static column find(const suite_case *c, double *const *value, double *const *bound, const char *field)
-{
-    int i = index_of(c, field);
-    if (i < 0)
-        return (column){NULL, NULL, NULL};
-    return (column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
-}
-
-static int64_t row_count(const suite_tensor *x)
-{
-    int64_t m = 1;
-    for (int d = 0; d + 1 < x->ndim; d++)
-        m *= x->shape[d];
-    return m;
-}
-
 /* Parameter value for (row, column): [N], or [H, N] with row r using parameter row r % H. */
 static int64_t param_index(const suite_tensor *p, int64_t row, int64_t j)
 {
@@ -137,7 +99,7 @@ static int64_t param_index(const suite_tensor *p, int64_t row, int64_t j)
     return row % heads * n + j;
 }
 
-static void put(column c, int64_t i, double want, double bound)
+static void put(suite_column c, int64_t i, double want, double bound)
 {
     c.v[i] = want;
     c.bound[i] = bound;
@@ -164,7 +126,8 @@ static interval scaled(interval a, double factor)
 }
 
 /* What the quantiser may be given for one row, and what it may give. */
-static void quantise(column q, column scale, int quant, int64_t row, int64_t n, interval *y, const double *exact)
+static void quantise(suite_column q, suite_column scale, int quant, int64_t row, int64_t n, interval *y,
+                     const double *exact)
 {
     int64_t group = quant == SAKER_QUANT_BLOCK ? 128 : n, groups = (n + group - 1) / group;
     for (int64_t j = 0; j < n; j++)
@@ -185,12 +148,14 @@ static void quantise(column q, column scale, int quant, int64_t row, int64_t n, 
 static void forward_oracle(const suite_case *c, double *const *value, double *const *bound, int kind)
 {
     options a = forward_options(c, kind);
-    column x = find(c, value, bound, "x"), w = find(c, value, bound, "weight"), b = find(c, value, bound, "bias");
-    column res = find(c, value, bound, "residual"), y = find(c, value, bound, "y");
-    column res_out = find(c, value, bound, "residual_out"), mean_out = find(c, value, bound, "mean"),
-           rstd_out = find(c, value, bound, "rstd");
-    column q = find(c, value, bound, "y_quant"), scale = find(c, value, bound, "y_scale");
-    int64_t m = row_count(x.t), n = x.t->shape[x.t->ndim - 1];
+    suite_column x = suite_column_of(c, value, bound, "x"), w = suite_column_of(c, value, bound, "weight"),
+                 b = suite_column_of(c, value, bound, "bias");
+    suite_column res = suite_column_of(c, value, bound, "residual"), y = suite_column_of(c, value, bound, "y");
+    suite_column res_out = suite_column_of(c, value, bound, "residual_out"),
+                 mean_out = suite_column_of(c, value, bound, "mean"),
+                 rstd_out = suite_column_of(c, value, bound, "rstd");
+    suite_column q = suite_column_of(c, value, bound, "y_quant"), scale = suite_column_of(c, value, bound, "y_scale");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
 
     double *s = malloc((size_t)n * sizeof *s), *exact = malloc((size_t)n * sizeof *exact);
     interval *near = malloc((size_t)n * sizeof *near);
@@ -258,10 +223,13 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
 static void forward_plain(const suite_case *c, double *const *value, int kind)
 {
     options a = forward_options(c, kind);
-    column x = find(c, value, NULL, "x"), w = find(c, value, NULL, "weight"), b = find(c, value, NULL, "bias");
-    column res = find(c, value, NULL, "residual"), y = find(c, value, NULL, "y"), rs = find(c, value, NULL, "rstd");
-    column res_out = find(c, value, NULL, "residual_out"), means = find(c, value, NULL, "mean");
-    int64_t m = row_count(x.t), n = x.t->shape[x.t->ndim - 1];
+    suite_column x = suite_column_of(c, value, NULL, "x"), w = suite_column_of(c, value, NULL, "weight"),
+                 b = suite_column_of(c, value, NULL, "bias");
+    suite_column res = suite_column_of(c, value, NULL, "residual"), y = suite_column_of(c, value, NULL, "y"),
+                 rs = suite_column_of(c, value, NULL, "rstd");
+    suite_column res_out = suite_column_of(c, value, NULL, "residual_out"),
+                 means = suite_column_of(c, value, NULL, "mean");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
     for (int64_t r = 0; r < m && n > 0; r++) {
         float mean = 0, rstd = 0;
         for (int pass = kind == LAYER ? 0 : 1; pass < 3; pass++) {
@@ -296,16 +264,17 @@ static void forward_plain(const suite_case *c, double *const *value, int kind)
 static void backward_oracle(const suite_case *c, double *const *value, double *const *bound, int kind)
 {
     options a = backward_options(c, kind);
-    column dy = find(c, value, bound, "dy"), x = find(c, value, bound, "x"), w = find(c, value, bound, "weight");
-    column mean_in = find(c, value, bound, "mean"), rstd_in = find(c, value, bound, "rstd");
-    column dres = find(c, value, bound, "dresidual_out"), dx = find(c, value, bound, "dx");
-    column dw = find(c, value, bound, "dweight"), db = find(c, value, bound, "dbias");
-    int64_t m = row_count(x.t), n = x.t->shape[x.t->ndim - 1];
+    suite_column dy = suite_column_of(c, value, bound, "dy"), x = suite_column_of(c, value, bound, "x"),
+                 w = suite_column_of(c, value, bound, "weight");
+    suite_column mean_in = suite_column_of(c, value, bound, "mean"), rstd_in = suite_column_of(c, value, bound, "rstd");
+    suite_column dres = suite_column_of(c, value, bound, "dresidual_out"), dx = suite_column_of(c, value, bound, "dx");
+    suite_column dw = suite_column_of(c, value, bound, "dweight"), db = suite_column_of(c, value, bound, "dbias");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
     double rows = sum_factor(m);
 
     /* dweight and dbias: sums over rows. bound collects sum|terms| and what roundings of h add, and is finished below.
      */
-    column sums[2] = {dw, db};
+    suite_column sums[2] = {dw, db};
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; sums[k].v && i < suite_elements(sums[k].t); i++) {
             double held = a.accumulate ? sums[k].v[i] : 0;
@@ -373,10 +342,11 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
 static void backward_plain(const suite_case *c, double *const *value, int kind)
 {
     options a = backward_options(c, kind);
-    column dy = find(c, value, NULL, "dy"), x = find(c, value, NULL, "x"), w = find(c, value, NULL, "weight");
-    column mean_in = find(c, value, NULL, "mean"), rstd_in = find(c, value, NULL, "rstd");
-    column dres = find(c, value, NULL, "dresidual_out"), dx = find(c, value, NULL, "dx");
-    int64_t m = row_count(x.t), n = x.t->shape[x.t->ndim - 1];
+    suite_column dy = suite_column_of(c, value, NULL, "dy"), x = suite_column_of(c, value, NULL, "x"),
+                 w = suite_column_of(c, value, NULL, "weight");
+    suite_column mean_in = suite_column_of(c, value, NULL, "mean"), rstd_in = suite_column_of(c, value, NULL, "rstd");
+    suite_column dres = suite_column_of(c, value, NULL, "dresidual_out"), dx = suite_column_of(c, value, NULL, "dx");
+    int64_t m = suite_row_count(x.t), n = x.t->shape[x.t->ndim - 1];
     for (int64_t r = 0; dx.v && r < m && n > 0; r++) {
         float mean = 0, square = 0, sum = 0, dot = 0;
         for (int64_t j = 0; kind == LAYER && j < n; j++)
@@ -404,8 +374,8 @@ static void backward_plain(const suite_case *c, double *const *value, int kind)
 
 static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice, int kind)
 {
-    const suite_tensor *x = &c->tensor[index_of(c, "x")];
-    int64_t m = row_count(x), n = x->shape[x->ndim - 1];
+    const suite_tensor *x = &c->tensor[suite_index(c, "x")];
+    int64_t m = suite_row_count(x), n = x->shape[x->ndim - 1];
     if (!one)
         return m;
     *one = *c;

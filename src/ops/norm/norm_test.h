@@ -6,7 +6,7 @@
 #ifndef NORM_TEST_H
 #define NORM_TEST_H
 
-#include "../../../tests/suite.h"
+#include "../../../tests/suite_list.h"
 
 /* Which of the two. */
 enum { RMS, LAYER, N_KINDS };
@@ -31,17 +31,9 @@ enum {
     SAME_HEAD = 16384 /* the [H, N] parameters show one row to every head (stride 0) */
 };
 
-/* How row tensors lie in memory. */
-enum layout {
-    COMPACT,
-    PADDED,   /* rows further apart than N, by another gap in each tensor */
-    PERMUTED, /* leading dimensions in the opposite order: they cannot be merged */
-    GAPPED,   /* a gap after each leading dimension: none can be merged */
-    EXPANDED  /* inputs: the first leading dimension has stride 0 */
-};
-
 struct spec {
-    int has, use, layout, quant, n_lead;
+    int has, use, quant, n_lead;
+    suite_layout layout; /* of row tensors */
     int64_t lead[4], n;
     saker_type x, w, b, r, y, ro, q; /* 0: x's type */
     suite_fill fill;

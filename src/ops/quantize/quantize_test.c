@@ -10,22 +10,10 @@
 #include "../../../tests/suite_convert.h"
 #include "../../../tests/suite_list.h"
 
-#define U 0x1p-24
-
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
 static const saker_type codes[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, SAKER_I4, SAKER_U8};
-static const char *const quant_names[] = {"none", "tensor", "row", "block", "block2d", "group"};
 static suite_list quantize_list, dequantize_list;
 
 /* ---------------------------------------------------------------- oracle */
-
-static int index_of(const suite_case *c, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return i;
-    return -1;
-}
 
 /* Where the scale of an element is. */
 typedef struct plan {
@@ -35,9 +23,7 @@ typedef struct plan {
 
 static plan plan_of(const suite_tensor *x, int quant, int64_t group)
 {
-    plan p = {.n = x->shape[x->ndim - 1], .m = 1, .quant = quant, .rows = 1};
-    for (int d = 0; d + 1 < x->ndim; d++)
-        p.m *= x->shape[d];
+    plan p = {.n = x->shape[x->ndim - 1], .m = suite_row_count(x), .quant = quant, .rows = 1};
     p.group = quant == SAKER_QUANT_GROUP ? group : quant >= SAKER_QUANT_BLOCK ? 128 : p.n;
     p.groups = p.n ? (p.n + p.group - 1) / p.group : 0;
     if (quant == SAKER_QUANT_BLOCK2D)
@@ -58,7 +44,7 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
 {
     saker_quantize_args a;
     memcpy(&a, c->args, sizeof a);
-    int x = index_of(c, "x"), q = index_of(c, "q"), scale = index_of(c, "scale");
+    int x = suite_index(c, "x"), q = suite_index(c, "q"), scale = suite_index(c, "scale");
     plan p = plan_of(&c->tensor[x], a.quant, a.group);
     saker_type type = c->tensor[q].type == SAKER_U8 ? SAKER_I4 : c->tensor[q].type;
     int64_t scales = suite_elements(&c->tensor[scale]);
@@ -97,7 +83,7 @@ static void back_oracle(const suite_case *c, double *const *value, double *const
 {
     saker_dequantize_args a;
     memcpy(&a, c->args, sizeof a);
-    int y = index_of(c, "y"), q = index_of(c, "q"), scale = index_of(c, "scale");
+    int y = suite_index(c, "y"), q = suite_index(c, "q"), scale = suite_index(c, "scale");
     plan p = plan_of(&c->tensor[y], a.quant, a.group);
     for (int64_t r = 0; r < p.m; r++)
         for (int64_t j = 0; j < p.n; j++) {
@@ -110,7 +96,7 @@ static void back_oracle(const suite_case *c, double *const *value, double *const
             }
             double v = code * value[scale][scale_of(&p, r, j)];
             value[y][r * p.n + j] = v;
-            bound[y][r * p.n + j] = half_ulp(c->tensor[y].type, v) + U * fabs(v) + 0x1p-149;
+            bound[y][r * p.n + j] = half_ulp(c->tensor[y].type, v) + U * fabs(v) + DENORM;
         }
 }
 
@@ -123,19 +109,15 @@ struct spec {
     suite_fill fill;
 };
 
-#define ROWS(...)         .lead = {__VA_ARGS__}, .n_lead = sizeof((int[]){__VA_ARGS__}) / sizeof(int)
-#define foreach(i, array) for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
-
 static void name(suite_case *c, const struct spec *s)
 {
     suite_say(c, "%s %s %s", suite_type_text(s->x), s->q == SAKER_U8 ? "packed" : suite_type_text(s->q),
-              quant_names[s->quant]);
+              suite_quant_text(s->quant));
     if (s->quant == SAKER_QUANT_GROUP)
         suite_say(c, "%lld", (long long)s->group);
     suite_say(c, s->dynamic ? " dynamic " : " ");
-    for (int d = 0; d < s->n_lead; d++)
-        suite_say(c, "%lldx", (long long)s->lead[d]);
-    suite_say(c, "%lld%s%s", (long long)s->n, s->gap ? " padded" : "", suite_fill_text(s->fill));
+    suite_say_shape(c, s->n_lead, s->lead, s->n);
+    suite_say(c, "%s%s", s->gap ? " padded" : "", suite_fill_text(s->fill));
 }
 
 static void add_codes(suite_case *c, const struct spec *s, suite_role role)
@@ -159,13 +141,8 @@ static void add_scales(suite_case *c, const struct spec *s, suite_role role)
         t.lead[t.n_lead - 1] = (t.lead[t.n_lead - 1] + 127) / 128;
     suite_tensor *scale = suite_add_rows(c, "scale", role, SAKER_F32, t.n_lead, t.lead, columns, 0);
     scale->fill = SUITE_POSITIVE;
-    if (s->gap && scale->ndim) { /* scales may have any stride, also in their last dimension */
-        int64_t next = 2;
-        for (int d = scale->ndim - 1; d >= 0; d--) {
-            scale->stride[d] = next;
-            next = next * scale->shape[d] + 1;
-        }
-    }
+    if (s->gap) /* scales may have any stride, also in their last dimension */
+        suite_lay_out(scale, SUITE_GAPPED, 1, false);
 }
 
 static double bytes_of(const suite_case *c)

@@ -1,9 +1,8 @@
 /* rope_cases_test.c - what is tried with rope and rope_backward: correctness and bench.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "../../../tests/suite_list.h"
 #include "rope_test.h"
 
 /* ---------------------------------------------------------------- a case in short */
@@ -44,33 +43,7 @@ struct spec {
     int64_t length;
 };
 
-struct list {
-    suite_case *c;
-    int n, room;
-};
-static struct list forward_list, backward_list;
-
-static void add(struct list *l, const suite_case *c)
-{
-    for (int i = 0; i < l->n; i++)
-        if (!strcmp(l->c[i].name, c->name)) {
-            fprintf(stderr, "two cases are named '%s'\n", c->name);
-            abort();
-        }
-    if (l->n == l->room) {
-        l->room = l->room ? 2 * l->room : 256;
-        l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
-        if (!l->c)
-            abort();
-    }
-    l->c[l->n++] = *c;
-}
-
-static const char *type_text(saker_type type)
-{
-    saker_dtype d = {(uint8_t)type, (uint8_t)((int)type >> 8), 1};
-    return saker_type_name(d);
-}
+static suite_list forward_list, backward_list;
 
 static void name_case(suite_case *c, const struct spec *s)
 {
@@ -78,56 +51,44 @@ static void name_case(suite_case *c, const struct spec *s)
     static const char *const wheres[] = {"", " off", " ids", " ids32", " cu", " cu+off", " cu short"};
     static const char *const memories[] = {"", " fused", " gapped", " expanded"};
     static const char *const scalings[] = {"", " linear", " ntk", " yarn", " llama3"};
-    char *at = c->name, *end = c->name + sizeof c->name;
-    at += snprintf(at, (size_t)(end - at), "%s", type_text(s->x));
+    suite_say(c, "%s", suite_type_text(s->x));
     if (s->dy && s->dy != s->x)
-        at += snprintf(at, (size_t)(end - at), "<%s", type_text(s->dy));
+        suite_say(c, "<%s", suite_type_text(s->dy));
     if (s->y && s->y != s->x)
-        at += snprintf(at, (size_t)(end - at), ">%s", type_text(s->y));
-    at += snprintf(at, (size_t)(end - at), " %s ", layouts[s->layout]);
+        suite_say(c, ">%s", suite_type_text(s->y));
+    suite_say(c, " %s ", layouts[s->layout]);
     if (s->layout != SAKER_THD)
-        at += snprintf(at, (size_t)(end - at), "%lldx", (long long)s->b);
-    at += snprintf(at, (size_t)(end - at), "%lldx%lld+%lldx%lld", (long long)s->s, (long long)s->hq, (long long)s->hk,
-                   (long long)s->d);
+        suite_say(c, "%lldx", (long long)s->b);
+    suite_say(c, "%lldx%lld+%lldx%lld", (long long)s->s, (long long)s->hq, (long long)s->hk, (long long)s->d);
     if (s->r)
-        at += snprintf(at, (size_t)(end - at), " r%lld", (long long)s->r);
+        suite_say(c, " r%lld", (long long)s->r);
     if (s->table)
-        at += snprintf(at, (size_t)(end - at), " t:%s", type_text(s->table));
+        suite_say(c, " t:%s", suite_type_text(s->table));
     if (s->rows)
-        at += snprintf(at, (size_t)(end - at), "/%lld", (long long)s->rows);
-    at += snprintf(at, (size_t)(end - at), "%s%s%s", wheres[s->where], memories[s->memory], scalings[s->scaling]);
+        suite_say(c, "/%lld", (long long)s->rows);
+    suite_say(c, "%s%s%s", wheres[s->where], memories[s->memory], scalings[s->scaling]);
     if (s->high)
-        at += snprintf(at, (size_t)(end - at), " to%lld", (long long)s->high);
+        suite_say(c, " to%lld", (long long)s->high);
     if (s->has & INTERLEAVED)
-        at += snprintf(at, (size_t)(end - at), " il");
+        suite_say(c, " il");
     if (s->has & NORM)
-        at += snprintf(at, (size_t)(end - at), " norm");
+        suite_say(c, " norm");
     if (s->has & WEIGHTS)
-        at += snprintf(at, (size_t)(end - at), " w%s%s", s->w ? ":" : "", s->w ? type_text(s->w) : "");
+        suite_say(c, " w%s%s", s->w ? ":" : "", s->w ? suite_type_text(s->w) : "");
     if (s->offset != 0)
-        at += snprintf(at, (size_t)(end - at), "+%g", (double)s->offset);
+        suite_say(c, "+%g", (double)s->offset);
     if (s->eps != 0)
-        at += snprintf(at, (size_t)(end - at), " eps%g", (double)s->eps);
+        suite_say(c, " eps%g", (double)s->eps);
     if (s->attention != 0)
-        at += snprintf(at, (size_t)(end - at), " att%g", (double)s->attention);
+        suite_say(c, " att%g", (double)s->attention);
     if (s->base != 0)
-        at += snprintf(at, (size_t)(end - at), " base%g", s->base);
-    if (s->fill)
-        at += snprintf(at, (size_t)(end - at), " fill%d", (int)s->fill);
-    static const char *const flags[] = {" inplace", " acc", " exact", " -dq", " -dk", " -dw"};
-    for (int i = 0; i < 6; i++)
-        if (s->has & IN_PLACE << i)
-            at += snprintf(at, (size_t)(end - at), "%s", flags[i]);
+        suite_say(c, " base%g", s->base);
+    suite_say(c, "%s", suite_fill_text(s->fill));
+    static const char *const words[] = {" inplace", " acc", " exact", " -dq", " -dk", " -dw"};
+    suite_say_bits(c, s->has / IN_PLACE, 6, words);
 }
 
 /* ---------------------------------------------------------------- tensors */
-
-static suite_tensor *tensor(suite_case *c, const char *field, suite_role role, saker_type type, suite_fill fill)
-{
-    suite_tensor *t = &c->tensor[c->n_tensors++];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .fill = fill};
-    return t;
-}
 
 static void shape_of(suite_tensor *t, int n, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -139,8 +100,8 @@ static void shape_of(suite_tensor *t, int n, int64_t a, int64_t b, int64_t c, in
 static suite_tensor *heads(suite_case *c, const struct spec *s, const char *field, suite_role role, saker_type type,
                            int64_t h)
 {
-    suite_tensor *t = tensor(c, field, role, type, s->fill);
-    int64_t gap = 1 + 2 * (c->n_tensors % 4), width = (s->hq + 2 * s->hk) * s->d;
+    suite_tensor *t = suite_add(c, field, role, type, s->fill);
+    int64_t gap = suite_gap(c), width = (s->hq + 2 * s->hk) * s->d;
     int64_t token = width, head = s->d, batch = s->s * width;
     if (s->memory == GAPPED) {
         head = s->d + gap;
@@ -170,12 +131,8 @@ static void out_heads(suite_case *c, const struct spec *s, const char *field, co
                       int64_t h)
 {
     suite_tensor *t = heads(c, s, field, SUITE_OUT, type, h);
-    for (int i = 0; s->has & IN_PLACE && i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, same)) {
-            t->alias = same;
-            t->type = c->tensor[i].type;
-            memcpy(t->stride, c->tensor[i].stride, sizeof t->stride);
-        }
+    if (s->has & IN_PLACE)
+        suite_share(c, t, same);
 }
 
 /* Everything between the heads: tables, positions, weights. */
@@ -184,22 +141,21 @@ static void places(suite_case *c, const struct spec *s)
     int64_t b = s->layout == SAKER_THD ? 1 : s->b, r = s->r ? s->r : s->d, sequences = s->b;
     static const char *const tables[] = {"cos", "sin"};
     for (int i = 0; s->table && i < 2; i++) {
-        suite_tensor *t = tensor(c, tables[i], SUITE_IN, s->table, SUITE_UNIFORM);
-        int64_t needed = s->where == PLACE || s->where >= PACKED ? s->s + s->high : s->high + s->s;
-        shape_of(t, 2, s->rows ? s->rows : needed, r / 2, 0, 0);
+        suite_tensor *t = suite_add(c, tables[i], SUITE_IN, s->table, SUITE_UNIFORM);
+        shape_of(t, 2, s->rows ? s->rows : s->s + s->high, r / 2, 0, 0);
         if (s->memory) { /* half of a wider table, as Hugging Face's are */
             t->stride[0] = r + (s->memory == GAPPED);
             t->stride[1] = 1;
         }
     }
     if (s->where == OFFSETS || s->where == PACKED_OFFSETS) {
-        suite_tensor *t = tensor(c, "offsets", SUITE_IN, SAKER_I32, SUITE_RANGE);
+        suite_tensor *t = suite_add(c, "offsets", SUITE_IN, SAKER_I32, SUITE_RANGE);
         shape_of(t, 1, s->layout == SAKER_THD && s->where == OFFSETS ? 1 : sequences, 0, 0, 0);
         t->low = s->low, t->high = s->high;
         t->stride[0] = s->memory ? 2 : 0;
     }
     if (s->where == IDS || s->where == IDS32) {
-        suite_tensor *t = tensor(c, "positions", SUITE_IN, s->where == IDS ? SAKER_I64 : SAKER_I32, SUITE_RANGE);
+        suite_tensor *t = suite_add(c, "positions", SUITE_IN, s->where == IDS ? SAKER_I64 : SAKER_I32, SUITE_RANGE);
         if (s->layout == SAKER_THD)
             shape_of(t, 1, s->s, 0, 0, 0);
         else
@@ -207,7 +163,7 @@ static void places(suite_case *c, const struct spec *s)
         t->low = s->low, t->high = s->high;
     }
     if (s->where >= PACKED) {
-        suite_tensor *t = tensor(c, "cu_seqlens", SUITE_IN, SAKER_I32, SUITE_CUTS);
+        suite_tensor *t = suite_add(c, "cu_seqlens", SUITE_IN, SAKER_I32, SUITE_CUTS);
         shape_of(t, 1, sequences + 1, 0, 0, 0);
         t->low = s->where == PACKED_SHORT ? 2 : 0;
         t->high = s->where == PACKED_SHORT ? s->s - 3 : s->s;
@@ -216,7 +172,7 @@ static void places(suite_case *c, const struct spec *s)
     }
     static const char *const weights[] = {"q_weight", "k_weight"};
     for (int i = 0; s->has & WEIGHTS && i < (s->hk ? 2 : 1); i++)
-        shape_of(tensor(c, weights[i], SUITE_IN, s->w ? s->w : s->x, SUITE_UNIFORM), 1, s->d, 0, 0, 0);
+        shape_of(suite_add(c, weights[i], SUITE_IN, s->w ? s->w : s->x, SUITE_UNIFORM), 1, s->d, 0, 0, 0);
 }
 
 static double bytes_of(const suite_case *c)
@@ -262,7 +218,7 @@ static void forward(struct spec s)
     c.bytes = bytes_of(&c);
     c.flops = 3 * (double)(s.hq + s.hk) * (double)(s.b * s.s * s.d) * (s.has & NORM ? 2 : 1);
     c.cpu_kernel = s.has & NORM ? "norm" : "rows";
-    add(&forward_list, &c);
+    suite_list_add(&forward_list, &c);
 }
 
 static void backward(struct spec s)
@@ -302,13 +258,13 @@ static void backward(struct spec s)
     suite_role role = s.has & ACCUMULATE ? SUITE_INOUT : SUITE_OUT;
     bool sums = s.has & WEIGHTS && !(s.has & NO_DWEIGHT);
     if (sums)
-        shape_of(tensor(&c, "dq_weight", role, sum, SUITE_NORMAL), 1, s.d, 0, 0, 0);
+        shape_of(suite_add(&c, "dq_weight", role, sum, SUITE_NORMAL), 1, s.d, 0, 0, 0);
     if (sums && s.hk)
-        shape_of(tensor(&c, "dk_weight", role, sum, SUITE_NORMAL), 1, s.d, 0, 0, 0);
+        shape_of(suite_add(&c, "dk_weight", role, sum, SUITE_NORMAL), 1, s.d, 0, 0, 0);
     c.bytes = bytes_of(&c);
     c.flops = 3 * (double)(s.hq + s.hk) * (double)(s.b * s.s * s.d) * (s.has & NORM ? 5 : 1);
     c.cpu_kernel = sums ? "norm sums" : s.has & NORM ? "norm" : "rows";
-    add(&backward_list, &c);
+    suite_list_add(&backward_list, &c);
 }
 
 static void both(struct spec s)
@@ -319,9 +275,7 @@ static void both(struct spec s)
 
 /* ---------------------------------------------------------------- correctness */
 
-#define foreach(i, array)     for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
 #define SIZE(B, S, HQ, HK, D) .b = B, .s = S, .hq = HQ, .hk = HK, .d = D
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
 
 static void heads_and_sizes(void)
 {
@@ -525,22 +479,14 @@ static void make(void)
     bench();
 }
 
-static bool case_of(const struct list *l, int i, suite_case *out)
-{
-    if (i < 0 || i >= l->n)
-        return false;
-    *out = l->c[i];
-    return true;
-}
-
 bool rope_case(int i, suite_case *out)
 {
     make();
-    return case_of(&forward_list, i, out);
+    return suite_list_at(&forward_list, i, out);
 }
 
 bool rope_backward_case(int i, suite_case *out)
 {
     make();
-    return case_of(&backward_list, i, out);
+    return suite_list_at(&backward_list, i, out);
 }

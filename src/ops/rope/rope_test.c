@@ -18,15 +18,9 @@
 #include <string.h>
 
 #include "../../../tests/suite_convert.h"
+#include "../../../tests/suite_list.h"
 
-#define U      0x1p-24
-#define DENORM 0x1p-149
-#define PI     3.14159265358979323846264338327950288L
-
-static double sum_factor(int64_t n)
-{
-    return 2 + sqrt((double)(n < 4096 ? n : 4096));
-}
+#define PI 3.14159265358979323846264338327950288L
 
 static double rstd_error(int64_t n)
 {
@@ -35,24 +29,11 @@ static double rstd_error(int64_t n)
 
 /* ---------------------------------------------------------------- the case, read back */
 
-typedef struct column {
-    const suite_tensor *t;
-    double *v, *bound;
-} column;
-
-static column find(const suite_case *c, double *const *value, double *const *bound, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return (column){&c->tensor[i], value[i], bound ? bound[i] : NULL};
-    return (column){NULL, NULL, NULL};
-}
-
 /* The options that both argument structs have, and the tensors in one of two roles: 0 for q, 1 for k. */
 typedef struct view {
     saker_rope_args a;
     bool backward, accumulate;
-    column in[2], x[2], out[2], weight[2], dweight[2], cos, sin, offsets, positions, cu;
+    suite_column in[2], x[2], out[2], weight[2], dweight[2], cos, sin, offsets, positions, cu;
     int64_t batch, length, heads[2], d, r;
 } view;
 
@@ -91,17 +72,17 @@ static view read_case(const suite_case *c, double *const *value, double *const *
         memcpy(&v.a, c->args, sizeof v.a);
     }
     for (int t = 0; t < 2; t++) {
-        v.in[t] = find(c, value, bound, names[backward][t][0]);
-        v.x[t] = find(c, value, bound, names[backward][t][1]);
-        v.out[t] = find(c, value, bound, names[backward][t][2]);
-        v.weight[t] = find(c, value, bound, names[backward][t][3]);
-        v.dweight[t] = find(c, value, bound, names[backward][t][4]);
+        v.in[t] = suite_column_of(c, value, bound, names[backward][t][0]);
+        v.x[t] = suite_column_of(c, value, bound, names[backward][t][1]);
+        v.out[t] = suite_column_of(c, value, bound, names[backward][t][2]);
+        v.weight[t] = suite_column_of(c, value, bound, names[backward][t][3]);
+        v.dweight[t] = suite_column_of(c, value, bound, names[backward][t][4]);
     }
-    v.cos = find(c, value, bound, "cos");
-    v.sin = find(c, value, bound, "sin");
-    v.offsets = find(c, value, bound, "offsets");
-    v.positions = find(c, value, bound, "positions");
-    v.cu = find(c, value, bound, "cu_seqlens");
+    v.cos = suite_column_of(c, value, bound, "cos");
+    v.sin = suite_column_of(c, value, bound, "sin");
+    v.offsets = suite_column_of(c, value, bound, "offsets");
+    v.positions = suite_column_of(c, value, bound, "positions");
+    v.cu = suite_column_of(c, value, bound, "cu_seqlens");
     const int64_t *shape = v.in[0].t->shape;
     bool packed = v.a.layout == SAKER_THD, heads_first = v.a.layout == SAKER_BHSD;
     v.batch = packed ? 1 : shape[0];
@@ -261,7 +242,7 @@ static double weight_at(const view *v, int t, int64_t j)
     return (double)(float)((v->weight[t].t ? v->weight[t].v[j] : 1) + (double)v->a.weight_offset);
 }
 
-static void put(column c, int64_t i, double want, double bound)
+static void put(suite_column c, int64_t i, double want, double bound)
 {
     c.v[i] = want;
     c.bound[i] = bound;

@@ -2,10 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "softmax_test.h"
 
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
-
-#define foreach(i, array) for (size_t i = 0; i < sizeof(array) / sizeof *(array); i++)
-#define SHAPE(...)        .ndim = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .shape = {__VA_ARGS__}
+#define SHAPE(...) .ndim = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .shape = {__VA_ARGS__}
 
 static void both(struct spec s)
 {
@@ -44,7 +41,7 @@ static void wide_rows(void)
         struct spec s = {SHAPE(3, 40008), .x = SAKER_BF16, .has = log, .mask = 1, .mask_fill = SUITE_MASKED};
         softmax_add(&s);
         s.x = SAKER_F32;
-        s.layout = PADDED;
+        s.layout = SUITE_PADDED;
         softmax_add(&s);
     }
 }
@@ -102,7 +99,7 @@ static void dims(void)
 static void layouts(void)
 {
     static const struct spec shapes[] = {{SHAPE(7, 131)}, {SHAPE(3, 5, 70)}, {SHAPE(2, 3, 2, 33)}, {SHAPE(3, 16, 1)}};
-    for (int layout = PADDED; layout <= EXPANDED; layout++)
+    for (int layout = SUITE_PADDED; layout <= SUITE_EXPANDED; layout++)
         foreach (i, shapes)
             for (int dim = 0; dim < shapes[i].ndim; dim++)
                 foreach (t, floats) {
@@ -115,7 +112,7 @@ static void layouts(void)
                     s.mask = 1 + (dim & 1);
                     s.m = floats[(t + 1) % 3];
                     softmax_add(&s);
-                    s.has = layout == EXPANDED ? 0 : IN_PLACE;
+                    s.has = layout == SUITE_EXPANDED ? 0 : IN_PLACE;
                     both(s);
                 }
 }
@@ -133,7 +130,7 @@ static void masks(void)
                     s.shape[2] = 264;
                     s.scale = 0.125f;
                     softmax_add(&s);
-                    s.layout = GAPPED;
+                    s.layout = SUITE_GAPPED;
                     softmax_add(&s);
                 }
     foreach (t, floats) {
@@ -165,7 +162,7 @@ static void causal(void)
                     s.fill = SUITE_ONE_NAN;
                     s.scale = 0.3f;
                     both(s);
-                    s.layout = PADDED;
+                    s.layout = SUITE_PADDED;
                     s.fill = SUITE_NORMAL;
                     s.y = floats[(t + 1) % 3];
                     both(s);

@@ -19,22 +19,6 @@
 #include "../../../tests/suite_convert.h"
 #include "softmax_test.h"
 
-#define U      0x1p-24
-#define DENORM 0x1p-149
-
-static double sum_factor(int64_t n)
-{
-    return 2 + sqrt((double)(n < 4096 ? n : 4096));
-}
-
-static int index_of(const suite_case *c, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return i;
-    return -1;
-}
-
 /* ---------------------------------------------------------------- rows of a shape along one of its dimensions */
 
 typedef struct walk {
@@ -146,7 +130,7 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
 {
     saker_softmax_args a;
     memcpy(&a, c->args, sizeof a);
-    int xi = index_of(c, "x"), mi = index_of(c, "mask"), yi = index_of(c, "y");
+    int xi = suite_index(c, "x"), mi = suite_index(c, "mask"), yi = suite_index(c, "y");
     saker_type type = c->tensor[yi].type;
     double *y = value[yi], *b = bound[yi], scale = a.scale == 0 ? 1 : (double)a.scale;
     walk w = walk_of(&c->tensor[xi], a.dim_from_last, a.causal);
@@ -181,7 +165,7 @@ static void forward_plain(const suite_case *c, double *const *value)
 {
     saker_softmax_args a;
     memcpy(&a, c->args, sizeof a);
-    int xi = index_of(c, "x"), mi = index_of(c, "mask"), yi = index_of(c, "y");
+    int xi = suite_index(c, "x"), mi = suite_index(c, "mask"), yi = suite_index(c, "y");
     float scale = a.scale == 0 ? 1 : a.scale;
     walk w = walk_of(&c->tensor[xi], a.dim_from_last, a.causal);
     for (int64_t row = 0; row < w.rows; row++) {
@@ -210,11 +194,11 @@ static void backward_oracle(const suite_case *c, double *const *value, double *c
 {
     saker_softmax_backward_args a;
     memcpy(&a, c->args, sizeof a);
-    int di = index_of(c, "dx");
-    const double *dy = value[index_of(c, "dy")], *y = value[index_of(c, "y")];
+    int di = suite_index(c, "dx");
+    const double *dy = value[suite_index(c, "dy")], *y = value[suite_index(c, "y")];
     double *dx = value[di], *b = bound[di], scale = a.scale == 0 ? 1 : (double)a.scale, size = fabs(scale);
     saker_type type = c->tensor[di].type;
-    walk w = walk_of(&c->tensor[index_of(c, "y")], a.dim_from_last, a.causal);
+    walk w = walk_of(&c->tensor[suite_index(c, "y")], a.dim_from_last, a.causal);
     for (int64_t row = 0; row < w.rows; row++) {
         double sum = 0, error = 0;
         for (int64_t k = 0; k < w.n; k++) {
@@ -254,7 +238,7 @@ static void backward_plain(const suite_case *c, double *const *value)
 {
     saker_softmax_backward_args a;
     memcpy(&a, c->args, sizeof a);
-    int dyi = index_of(c, "dy"), yi = index_of(c, "y"), di = index_of(c, "dx");
+    int dyi = suite_index(c, "dy"), yi = suite_index(c, "y"), di = suite_index(c, "dx");
     float scale = a.scale == 0 ? 1 : a.scale;
     walk w = walk_of(&c->tensor[yi], a.dim_from_last, a.causal);
     for (int64_t row = 0; row < w.rows; row++) {
@@ -280,8 +264,8 @@ static void backward_plain(const suite_case *c, double *const *value)
  * such a layout than for the case's own, because their sums have another order. */
 static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice)
 {
-    bool forward = index_of(c, "x") >= 0;
-    const suite_tensor *x = &c->tensor[index_of(c, forward ? "x" : "y")];
+    bool forward = suite_index(c, "x") >= 0;
+    const suite_tensor *x = &c->tensor[suite_index(c, forward ? "x" : "y")];
     saker_softmax_args a;
     saker_softmax_backward_args g;
     memcpy(&a, c->args, sizeof a);

@@ -6,16 +6,7 @@
 #ifndef SOFTMAX_TEST_H
 #define SOFTMAX_TEST_H
 
-#include "../../../tests/suite.h"
-
-/* How tensors lie in memory. */
-enum layout {
-    COMPACT,
-    PADDED,   /* a gap after the last dimension, another one in each tensor */
-    PERMUTED, /* dimensions in the opposite order: the first one is the dense one */
-    GAPPED,   /* a gap after each dimension, and every other element of the last */
-    EXPANDED  /* inputs: the first dimension has stride 0 */
-};
+#include "../../../tests/suite_list.h"
 
 /* What a mask repeats: dimension d when bit d is set; FEWER: it lacks its first dimension. */
 enum { FEWER = 64 };
@@ -26,7 +17,8 @@ struct spec {
     int ndim;
     int64_t shape[SUITE_MAX_DIMS];
     int dim; /* from last */
-    int has, use, layout;
+    int has, use;
+    suite_layout layout;
     int mask;           /* 0: none; else 1 + what it repeats */
     saker_type x, y, m; /* 0: x's type; the gradient op: y, dy, dx */
     suite_fill fill, mask_fill;

@@ -3,17 +3,13 @@
  *
  * Values travel as double, so 8-byte elements hold at most 52 bits here; byte tensors cover the rest. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "../../../tests/suite.h"
-
-enum { MAX_CASES = 256 };
+#include "../../../tests/suite_list.h"
 
 static const char *const inputs[] = {"x0", "x1", "x2", "x3"};
 static const char *const outputs[] = {"y0", "y1"};
-static suite_case *cases;
-static int n_cases;
+static suite_list list;
 
 /* ---------------------------------------------------------------- oracle */
 
@@ -54,41 +50,30 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
 
 /* ---------------------------------------------------------------- cases */
 
+/* name NULL: made of all the others. */
 static void add(int reads, int writes, bool checksum, saker_type type, int64_t bytes, int use, const char *name)
 {
-    suite_case *c = &cases[n_cases];
-    int64_t elements = bytes / suite_type_bytes(type);
-    if (n_cases == MAX_CASES)
-        abort();
-    *c = (suite_case){.use = use, .reads = reads, .writes = writes, .cpu_kernel = "bytes", .cuda_kernel = "bytes"};
+    int64_t elements = bytes / suite_type_bytes(type), four = 4;
+    suite_case c = {.use = use, .reads = reads, .writes = writes, .cpu_kernel = "bytes", .cuda_kernel = "bytes"};
     saker_stream_args a = {.struct_size = sizeof a};
-    memcpy(c->args, &a, sizeof a);
+    memcpy(c.args, &a, sizeof a);
     for (int i = 0; i < reads + writes; i++) {
-        suite_tensor *t = &c->tensor[c->n_tensors++];
-        *t = (suite_tensor){.field = i < reads ? inputs[i] : outputs[i - reads],
-                            .role = i < reads ? SUITE_IN : SUITE_OUT,
-                            .type = type,
-                            .fill = SUITE_BITS,
-                            .align = 8,
-                            .ndim = 1,
-                            .shape = {elements}};
-        if (i % 2 && elements % 4 == 0) { /* the shape does not matter, only the bytes do */
-            t->ndim = 2;
-            t->shape[0] = 4;
-            t->shape[1] = elements / 4;
-        }
+        bool folded = i % 2 && elements % 4 == 0; /* the shape does not matter, only the bytes do */
+        suite_tensor *t =
+            suite_add_rows(&c, i < reads ? inputs[i] : outputs[i - reads], i < reads ? SUITE_IN : SUITE_OUT, type,
+                           folded ? 1 : 0, &four, folded ? elements / 4 : elements, 0);
+        t->fill = SUITE_BITS;
+        t->align = 8;
     }
     if (checksum)
-        c->tensor[c->n_tensors++] = (suite_tensor){
-            .field = "checksum", .role = SUITE_OUT, .type = SAKER_I64, .ndim = 1, .shape = {1}, .align = 8};
-    c->bytes = (double)bytes * (reads + writes);
-    saker_dtype d = {(uint8_t)type, (uint8_t)((int)type >> 8), 1};
+        suite_add_rows(&c, "checksum", SUITE_OUT, SAKER_I64, 0, NULL, 1, 0)->align = 8;
+    c.bytes = (double)bytes * (reads + writes);
     if (name)
-        snprintf(c->name, sizeof c->name, "%s", name);
+        suite_say(&c, "%s", name);
     else
-        snprintf(c->name, sizeof c->name, "%s %lld bytes, %d read, %d written%s", saker_type_name(d), (long long)bytes,
-                 reads, writes, checksum ? ", checksum" : "");
-    n_cases++;
+        suite_say(&c, "%s %lld bytes, %d read, %d written%s", suite_type_text(type), (long long)bytes, reads, writes,
+                  checksum ? ", checksum" : "");
+    suite_list_add(&list, &c);
 }
 
 static const struct {
@@ -105,10 +90,7 @@ static const struct {
 static void build(void)
 {
     static const int64_t sizes[] = {0, 8, 16, 24, 56, 64, 72, 1000, 4096, 65544, 1048584, 5000000};
-    cases = calloc(MAX_CASES, sizeof *cases);
-    if (!cases)
-        abort();
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    foreach (s, sizes) {
         add(1, 1, false, SAKER_U8, sizes[s], SUITE_CHECK, NULL);
         add(0, 1, false, SAKER_U8, sizes[s], SUITE_CHECK, NULL);
         add(0, 1, false, SAKER_I64, sizes[s], SUITE_CHECK, NULL);
@@ -123,7 +105,7 @@ static void build(void)
                 if (reads)
                     add(reads, writes, true, SAKER_I64, bytes, SUITE_CHECK, NULL);
             }
-    for (size_t p = 0; p < sizeof probes / sizeof *probes; p++) {
+    foreach (p, probes) {
         static const struct {
             const char *text;
             int64_t mib, kib;
@@ -131,7 +113,7 @@ static void build(void)
         } sizes_of[] = {{"256 MiB a stream", 256, 0, SUITE_BENCH},
                         {"256 KiB in all", 0, 256, SUITE_CACHE},
                         {"512 MiB a stream", 512, 0, SUITE_BENCH_CUDA}};
-        for (size_t k = 0; k < sizeof sizes_of / sizeof *sizes_of; k++) {
+        foreach (k, sizes_of) {
             char name[96];
             int streams = probes[p].reads + probes[p].writes;
             int64_t bytes = (sizes_of[k].mib << 20) + (sizes_of[k].kib << 10) / streams / 64 * 64;
@@ -144,12 +126,9 @@ static void build(void)
 
 static bool at(int i, suite_case *out)
 {
-    if (!n_cases)
+    if (!list.n)
         build();
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }
 
 const suite skr_suite_stream = {.op = "stream", .at = at, .oracle = oracle};

@@ -1,25 +1,13 @@
 /* topk_test.c - oracle and cases of topk and topk_backward. Values and indices are exact; softmax has a bound.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "suite_convert.h"
-#include "suite.h"
+#include "suite_list.h"
 
-enum { MAX_CASES = 512 };
-
-static suite_case *cases, *backward_cases;
-static int n_cases, n_backward;
-
-static int find(const suite_case *c, const char *field)
-{
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, field))
-            return i;
-    return -1;
-}
+static suite_list list, backward_list;
 
 static int64_t width_of(const suite_tensor *t)
 {
@@ -51,7 +39,7 @@ static void softmax(saker_type type, double *v, double *bound, int64_t k)
         sum += exp(v[i] - top);
     for (int64_t i = 0; i < k; i++) {
         double p = top == -INFINITY ? 0 : exp(v[i] - top) / sum, d = fmin(fabs(v[i] - top), 104);
-        bound[i] = half_ulp(type, p) + (16 + d) * 0x1p-24 * p + 0x1p-149;
+        bound[i] = half_ulp(type, p) + (16 + d) * U * p + DENORM;
         v[i] = p;
     }
 }
@@ -60,7 +48,7 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
 {
     saker_topk_args a;
     memcpy(&a, c->args, sizeof a);
-    int X = 0, V = find(c, "values"), I = find(c, "indices");
+    int X = 0, V = suite_index(c, "values"), I = suite_index(c, "indices");
     int64_t n = width_of(&c->tensor[X]), k = width_of(&c->tensor[V < 0 ? I : V]);
     int64_t m = k ? suite_elements(&c->tensor[V < 0 ? I : V]) / k : 0, *order = malloc((size_t)n * sizeof *order + 1);
     for (int64_t r = 0; r < m; r++) {
@@ -87,7 +75,8 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
 
 static void oracle_backward(const suite_case *c, double *const *value, double *const *bound)
 {
-    int G = find(c, "dvalues"), I = find(c, "indices"), V = find(c, "values"), X = find(c, "dx");
+    int G = suite_index(c, "dvalues"), I = suite_index(c, "indices"), V = suite_index(c, "values"),
+        X = suite_index(c, "dx");
     int64_t n = width_of(&c->tensor[X]), k = width_of(&c->tensor[G]), m = n ? suite_elements(&c->tensor[X]) / n : 0;
     for (int64_t r = 0; r < m; r++) {
         double dot = 0, size = 0;
@@ -105,7 +94,7 @@ static void oracle_backward(const suite_case *c, double *const *value, double *c
             value[X][at] = V < 0 ? round_to(c->tensor[X].type, g) : p * (g - dot);
             bound[X][at] = V < 0 ? 0
                                  : half_ulp(c->tensor[X].type, p * (g - dot)) +
-                                       (8 + (double)k / 32) * 0x1p-24 * fabs(p) * (fabs(g) + size) + 0x1p-149;
+                                       (8 + (double)k / 32) * U * fabs(p) * (fabs(g) + size) + DENORM;
         }
     }
 }
@@ -139,21 +128,11 @@ typedef struct spec {
     int use;
 } spec;
 
-static const char *type_text(saker_type type)
-{
-    return saker_type_name((saker_dtype){(uint8_t)type, (uint8_t)((int)type >> 8), 1});
-}
-
 static suite_tensor *tensor(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type,
                             int64_t n)
 {
-    suite_tensor *t = &c->tensor[c->n_tensors++];
-    *t = (suite_tensor){.field = field, .role = role, .type = type, .ndim = 2, .shape = {s->m, n}, .fill = s->fill};
-    if (s->has & STRIDED) {
-        t->stride[0] = n + 5;
-        t->stride[1] = 1;
-    }
-    c->bytes += (double)(s->m * n * suite_type_bytes(type));
+    suite_tensor *t = suite_add_rows(c, field, role, type, 1, &s->m, n, s->has & STRIDED ? 5 : 0);
+    t->fill = s->fill;
     return t;
 }
 
@@ -166,54 +145,54 @@ static void transpose(suite_tensor *t)
 
 static void name_of(suite_case *c, const spec *s)
 {
-    snprintf(c->name, sizeof c->name, "%s %s %lldx%lld k=%lld has=%d fill=%d%s", type_text(s->x), type_text(s->v),
-             (long long)s->m, (long long)s->n, (long long)s->k, s->has, s->fill, s->use ? " bench" : "");
+    static const char *const words[] = {" values", " indices", " softmax", " padded", " transposed", " bad"};
+    suite_say(c, "%s %s ", suite_type_text(s->x), suite_type_text(s->v));
+    suite_say_shape(c, 1, &s->m, s->n);
+    suite_say(c, " k=%lld", (long long)s->k);
+    suite_say_bits(c, s->has, 6, words);
+    suite_say(c, "%s%s", suite_fill_text(s->fill), s->use ? " bench" : "");
 }
 
 static void add(spec s)
 {
-    suite_case *c = &cases[n_cases++];
-    if (n_cases == MAX_CASES)
-        abort();
     s.v = s.v ? s.v : s.x;
-    *c = (suite_case){.use = s.use ? s.use : SUITE_CHECK, .reads = 1};
+    suite_case c = {.use = s.use ? s.use : SUITE_CHECK, .reads = 1};
     saker_topk_args a = {.struct_size = sizeof a, .softmax = (s.has & SOFTMAX) != 0};
-    memcpy(c->args, &a, sizeof a);
-    tensor(c, &s, "x", SUITE_IN, s.x, s.n)->free_shape = SUITE_ANY_WIDTH;
+    memcpy(c.args, &a, sizeof a);
+    tensor(&c, &s, "x", SUITE_IN, s.x, s.n)->free_shape = SUITE_ANY_WIDTH;
     if (s.has & VALUES)
-        tensor(c, &s, "values", SUITE_OUT, s.v, s.k);
+        tensor(&c, &s, "values", SUITE_OUT, s.v, s.k);
     if (s.has & INDICES)
-        tensor(c, &s, "indices", SUITE_OUT, SAKER_I32, s.k);
-    for (int i = 1; s.has & COLUMNS && i < c->n_tensors; i++)
-        transpose(&c->tensor[i]);
-    name_of(c, &s);
+        tensor(&c, &s, "indices", SUITE_OUT, SAKER_I32, s.k);
+    for (int i = 1; s.has & COLUMNS && i < c.n_tensors; i++)
+        transpose(&c.tensor[i]);
+    c.bytes = suite_all_bytes(&c);
+    name_of(&c, &s);
+    suite_list_add(&list, &c);
 }
 
 static void add_backward(spec s)
 {
-    suite_case *c = &backward_cases[n_backward++];
-    if (n_backward == MAX_CASES)
-        abort();
     s.v = s.v ? s.v : s.x;
-    *c = (suite_case){.use = s.use ? s.use : SUITE_CHECK, .writes = 1};
+    suite_case c = {.use = s.use ? s.use : SUITE_CHECK, .writes = 1};
     saker_topk_backward_args a = {.struct_size = sizeof a};
-    memcpy(c->args, &a, sizeof a);
-    tensor(c, &s, "dvalues", SUITE_IN, s.v, s.k);
+    memcpy(c.args, &a, sizeof a);
+    tensor(&c, &s, "dvalues", SUITE_IN, s.v, s.k);
     /* Distinct in a row: a run of numbers that begins elsewhere in each row, and with BAD leaves the range. */
-    suite_tensor *t = tensor(c, &s, "indices", SUITE_IN, SAKER_I32, s.k);
+    suite_tensor *t = tensor(&c, &s, "indices", SUITE_IN, SAKER_I32, s.k);
     t->fill = SUITE_COUNT;
     t->low = s.has & BAD ? -2 : 0;
     if (s.m > 0 && s.n > 0 && s.k > 0 && (t->low < 0 || s.m * s.k > s.n))
-        c->check = SAKER_BAD_INDEX;
+        c.check = SAKER_BAD_INDEX;
     if (s.has & SOFTMAX)
-        tensor(c, &s, "values", SUITE_IN, s.v, s.k)->fill = SUITE_POSITIVE;
-    for (int i = 0; s.has & COLUMNS && i < c->n_tensors; i++)
-        transpose(&c->tensor[i]);
-    tensor(c, &s, "dx", SUITE_OUT, s.x, s.n)->free_shape = SUITE_ANY_WIDTH;
-    name_of(c, &s);
+        tensor(&c, &s, "values", SUITE_IN, s.v, s.k)->fill = SUITE_POSITIVE;
+    for (int i = 0; s.has & COLUMNS && i < c.n_tensors; i++)
+        transpose(&c.tensor[i]);
+    tensor(&c, &s, "dx", SUITE_OUT, s.x, s.n)->free_shape = SUITE_ANY_WIDTH;
+    c.bytes = suite_all_bytes(&c);
+    name_of(&c, &s);
+    suite_list_add(&backward_list, &c);
 }
-
-static const saker_type floats[] = {SAKER_F32, SAKER_F16, SAKER_BF16};
 
 static void build(void)
 {
@@ -221,16 +200,13 @@ static void build(void)
     static const int64_t k[] = {1, 2, 5, 8, 31, 32, 64, 65, 128, 300, 2048, 5000};
     static const suite_fill fills[] = {SUITE_TIES,        SUITE_ZERO,   SUITE_CONSTANT, SUITE_ONE_NAN, SUITE_ONE_INF,
                                        SUITE_ALTERNATING, SUITE_MASKED, SUITE_TINY,     SUITE_LARGE,   SUITE_COUNT};
-    cases = calloc(MAX_CASES, sizeof *cases);
-    if (!cases)
-        abort();
     add((spec){SAKER_F32, .m = 4, .n = 9, .k = 3, .has = BOTH});
-    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
-        for (size_t j = 0; j < sizeof k / sizeof *k; j++)
+    foreach (i, n)
+        foreach (j, k)
             if (k[j] <= n[i])
                 add((spec){floats[(i + j) % 3], .m = n[i] > 5000 ? 2 : 5, .n = n[i], .k = k[j], .has = BOTH});
-    for (int t = 0; t < 3; t++) {
-        for (size_t f = 0; f < sizeof fills / sizeof *fills; f++) {
+    foreach (t, floats) {
+        foreach (f, fills) {
             add((spec){floats[t], .m = 3, .n = 100, .k = 9, .has = BOTH, .fill = fills[f]});
             add((spec){floats[t], .m = 3, .n = 3000, .k = 70, .has = BOTH, .fill = fills[f]});
             add((spec){floats[t], .m = 2, .n = 20000, .k = 64, .has = BOTH | STRIDED, .fill = fills[f]});
@@ -247,15 +223,15 @@ static void build(void)
         add((spec){floats[t], .m = 3, .n = 12000, .k = 9000, .has = BOTH | SOFTMAX});
         add((spec){floats[t], .m = 1, .n = 70000, .k = 70000, .has = BOTH, .fill = t ? SUITE_TIES : SUITE_NORMAL});
         static const int64_t wide[] = {1024, 8192, 131072}, most[] = {1, 8, 64, 2048};
-        for (int i = 0; i < 3; i++)
-            for (int j = 0; j < 4; j++)
+        foreach (i, wide)
+            foreach (j, most)
                 if (t != 1 && most[j] < wide[i]) {
                     int64_t m = ((int64_t)512 << 20) / suite_type_bytes(floats[t]) / wide[i];
                     spec s = {floats[t], .m = m, .n = wide[i], .k = most[j], .has = BOTH, .use = SUITE_BENCH_CUDA};
                     add(s);
                     s.m = m / 2;
                     s.use = SUITE_BENCH;
-                    if (i != 1 && j == 1 + (i == 0))
+                    if (i != 1 && j == (i ? 1u : 2u))
                         add(s);
                 }
     }
@@ -264,11 +240,8 @@ static void build(void)
 static void build_backward(void)
 {
     static const int64_t n[] = {1, 5, 64, 129, 1000, 5000, 100000};
-    backward_cases = calloc(MAX_CASES, sizeof *backward_cases);
-    if (!backward_cases)
-        abort();
-    for (int t = 0; t < 3; t++) {
-        for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+    foreach (t, floats) {
+        foreach (i, n)
             for (int soft = 0; soft <= SOFTMAX; soft += SOFTMAX) {
                 /* The numbers in indices count on through the rows: only in the first one all are inside. */
                 add_backward((spec){floats[t], .m = 2, .n = n[i], .k = (n[i] + 1) / 2, .has = soft});
@@ -287,22 +260,16 @@ static void build_backward(void)
 
 static bool at(int i, suite_case *out)
 {
-    if (!n_cases)
+    if (!list.n)
         build();
-    if (i < 0 || i >= n_cases)
-        return false;
-    *out = cases[i];
-    return true;
+    return suite_list_at(&list, i, out);
 }
 
 static bool at_backward(int i, suite_case *out)
 {
-    if (!n_backward)
+    if (!backward_list.n)
         build_backward();
-    if (i < 0 || i >= n_backward)
-        return false;
-    *out = backward_cases[i];
-    return true;
+    return suite_list_at(&backward_list, i, out);
 }
 
 const suite skr_suite_topk = {.op = "topk", .at = at, .oracle = oracle, .row = row};
