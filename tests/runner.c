@@ -480,7 +480,8 @@ static int64_t find_targets(void)
 
 static void usage(void)
 {
-    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--jobs N] [--list]\n"
+    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--jobs N] "
+         "[--list]\n"
          "--quick: fewer repetitions of each case. --every: one case in N, picked by name.");
 }
 

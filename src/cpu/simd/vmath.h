@@ -153,7 +153,7 @@ SKR_FN vf v_normal_below(vf x)
     vf q3 = v_fma(v_set1(2.0940335257e-05f), a, v_set1(-1.0260135027e-04f));
     vf high = v_fma(v_fma(v_set1(-1.2560555629e-06f), z, q3), z, q2);
     vf q = v_max(v_fma(high, z2, v_fma(q1, z, q0)), v_set1(-127.0f));
-    /* 2^q, q = n + f, as v_exp2 has it: adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits,
+    /* 2^q, q = n + f, as v_exp2 has it: adding 1.5 * 2^23 + 127 rounds to an integer, leaves n + 127 in the low bits,
      * which shifted up are those of 2^n, and of 0 where n is -127. */
     const vf magic = v_set1(12583039.0f);
     vf t = v_add(q, magic), f = v_sub(q, v_sub(t, magic)), f2 = v_mul(f, f);

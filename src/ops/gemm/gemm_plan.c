@@ -286,7 +286,7 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
     /* Waking threads pays from about 400 thousand operations on, as it does from 256 KiB of traffic on. */
     int64_t flops = skr_mul(skr_mul(2 * job->batch.m, job->m), skr_mul(job->n, skr_max(job->k, 1)));
     plan->traffic_bytes = skr_max(flops / 8 * 5, skr_mul(job->b_batches, skr_mul(job->k, job->n)));
-    if (job->k && job->m)
+    if (job->k && job->m && job->batch.m)
         skr_cpu_step(plan, SKR_GEMM_PACK, job->a_tasks + job->b_tasks);
     if (job->split)
         skr_cpu_step(plan, SKR_GEMM_PARTS, skr_mul(tasks, job->n_blocks));

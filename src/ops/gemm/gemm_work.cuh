@@ -4,11 +4,11 @@
  * Units are clusters of blocks that stay. The first `whole` tiles are dealt out one by one. Of the `left` others, fewer
  * than units, each is cut along k: first into `slices` equal ones, as many as give each unit at most one; what is left
  * of their k, less than a slice, is one line that is dealt out to the units without a slice (stream-K; where nothing is
- * left, split-K). So units that share an operand read the same part of it at the same time, and L2 serves them: ranges
- * that start anywhere were three times slower. Parts go to the workspace as f32 (or i32), slices + 2 slots for each
- * tile: a remainder has at most two pieces, for the ranges of the line are longer than it. Where every tile needs
- * gemm_finish.cuh, whole ones have a slot each, behind those. Parts are added in the order of k: the same bits in every
- * run. */
+ * left, split-K). So units that share an operand read the same part of it at the same time, for L2 to serve them;
+ * ranges that start anywhere read it from memory again and again. Parts go to the workspace as f32 (or i32), slices + 2
+ * slots for each tile: a remainder has at most two pieces, for the ranges of the line are longer than it. Where every
+ * tile needs gemm_finish.cuh, whole ones have a slot each, behind those. Parts are added in the order of k: the same
+ * bits in every run. */
 #ifndef SKR_GEMM_WORK_CUH
 #define SKR_GEMM_WORK_CUH
 
