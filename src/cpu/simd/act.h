@@ -21,12 +21,12 @@ SKR_FN vf act_value(int act, vf x, float alpha)
     case SKR_ACT_TANH:
         return v_tanh(x);
     case SKR_ACT_SILU:
-        return v_mul(x, v_sigmoid(x));
+        return v_times_sigmoid(x, x);
     case SKR_ACT_GELU:
-        return v_mul(x, v_normal_below(x));
+        return v_times_normal_below(x);
     case SKR_ACT_GELU_TANH: {
         vf u = v_mul(x, v_fma(v_mul(x, x), v_set1(TWO_U3), v_set1(TWO_U)));
-        return v_mul(x, v_sigmoid(u));
+        return v_times_sigmoid(x, u);
     }
     case SKR_ACT_RELU:
         return v_max(x, zero);
@@ -34,7 +34,7 @@ SKR_FN vf act_value(int act, vf x, float alpha)
         x = v_max(x, zero);
         return v_mul(x, x);
     case SKR_ACT_SWIGLU_OAI:
-        return v_mul(x, v_sigmoid(v_mul(x, v_set1(alpha))));
+        return v_times_sigmoid(x, v_mul(x, v_set1(alpha)));
     default:
         return x;
     }

@@ -142,11 +142,12 @@ SKR_FN vf v_erf(vf x)
     return v_copysign(v_select(v_lt(a, v_set1(0.921875f)), small, large), x);
 }
 
-/* The normal distribution's integral up to x, (1 + erf(x / sqrt 2)) / 2, to an absolute error of 1.5e-7. At -|x| it is
- * 2^Q(|x|), where Q is a fit on [0, 5.5] that falls ever faster beyond. */
-SKR_FN vf v_normal_below(vf x)
+/* The normal distribution's integral up to -a, a >= 0, to an absolute error of 1.5e-7: 2^Q(a), where Q is a fit on
+ * [0, 5.5] that falls ever faster beyond. */
+SKR_FN vf v_normal_tail(vf a)
 {
-    vf a = v_min(v_abs(x), v_set1(16.0f)), z = v_mul(a, a), z2 = v_mul(z, z); /* infinities of both signs would meet */
+    a = v_min(a, v_set1(16.0f)); /* infinities of both signs would meet */
+    vf z = v_mul(a, a), z2 = v_mul(z, z);
     vf q0 = v_fma(v_set1(-1.1511095890f), a, v_set1(-9.9999991647e-01f));
     vf q1 = v_fma(v_set1(-5.2635853064e-02f), a, v_set1(-4.5916746864e-01f));
     vf q2 = v_fma(v_set1(-3.2551185861e-04f), a, v_set1(7.2886919828e-03f));
@@ -161,8 +162,22 @@ SKR_FN vf v_normal_below(vf x)
     vf middle = v_fma(v_set1(0x1.3b66f8p-7f), f, v_set1(0x1.c6af9ep-5f));
     vf low = v_fma(v_set1(0x1.ebfb94p-3f), f, v_set1(0x1.62e43p-1f));
     vf p = v_fma(v_fma(v_fma(top, f2, middle), f2, low), f, v_set1(1.0f));
-    vf h = v_mul(p, v_of_bits(vi_sll(v_bits(t), 23)));
+    return v_mul(p, v_of_bits(vi_sll(v_bits(t), 23)));
+}
+
+/* The same up to x: (1 + erf(x / sqrt 2)) / 2. */
+SKR_FN vf v_normal_below(vf x)
+{
+    vf h = v_normal_tail(v_abs(x));
     return v_select(v_lt(v_set1(0.0f), x), v_sub(v_set1(1.0f), h), h);
+}
+
+/* x times v_normal_below(x), rounded once where x > 0: x - x h. */
+SKR_FN vf v_times_normal_below(vf x)
+{
+    vf zero = v_set1(0.0f), h = v_normal_tail(v_abs(x));
+    /* -infinity times 0 stays NaN, infinity does not become it: from 16 on h is 0. */
+    return v_fma(v_min(x, v_set1(16.0f)), v_select(v_lt(zero, x), v_sub(zero, h), h), v_max(x, zero));
 }
 
 /* 1 / (1 + e^-x), 3 ulp. With e = e^-|x| it is 1 / (1 + e), or e / (1 + e) for negative x: no overflow, small results
@@ -172,6 +187,13 @@ SKR_FN vf v_sigmoid(vf x)
     vf e = v_exp_raised(v_sub(v_set1(0.0f), v_abs(x))); /* not v_neg: a NaN keeps its sign */
     vf one = v_set1(0x1p24f);                           /* raised as e is */
     return v_div(v_select(v_lt(x, v_set1(0.0f)), e, one), v_add(one, e));
+}
+
+/* y times v_sigmoid(x), rounded once where x > 0. */
+SKR_FN vf v_times_sigmoid(vf y, vf x)
+{
+    vf e = v_exp_below(v_sub(v_set1(0.0f), v_abs(x))), one = v_set1(1.0f);
+    return v_div(v_mul(y, v_select(v_lt(x, v_set1(0.0f)), e, one)), v_add(one, e));
 }
 
 /* 1 / sqrt(x), 1.5 ulp: a true square root and a true division, each rounded once. The estimate instructions with
