@@ -143,15 +143,21 @@ static const char *fetch(cli_case *k, int i, int64_t first, int64_t n, double *v
             rest /= t->shape[d];
         }
         int64_t count = last - column < n - done ? last - column : n - done;
-        suite_tensor piece = {.type = t->type, .ndim = 1, .shape = {count}, .stride = {step}};
+        int64_t odd = t->type == SAKER_I4 ? place % 2 : 0; /* a run may begin inside of a byte */
+        int64_t from = t->type == SAKER_I4 ? place / 2 : place * size;
+        suite_tensor piece = {.type = t->type, .ndim = 2, .shape = {odd + 1, count}, .stride = {1, step}};
         size_t span = (size_t)suite_span_bytes(&piece);
+        double *both = malloc((size_t)(2 * count) * sizeof *both); /* what is at from, then what is one further */
         char *host = malloc(span);
-        if (!host)
+        if (!host || !both)
             return "out of memory";
-        saker_status status = saker_memory_copy(k->place->ctx, host, (char *)k->data[i] + place * size, span);
-        if (!status)
-            suite_load(&piece, host, value + done);
+        saker_status status = saker_memory_copy(k->place->ctx, host, (char *)k->data[i] + from, span);
+        if (!status) {
+            suite_load(&piece, host, both);
+            memcpy(value + done, both + odd * count, (size_t)count * sizeof *both);
+        }
         free(host);
+        free(both);
         if (status)
             return saker_context_error(k->place->ctx);
         done += count;

@@ -320,6 +320,8 @@ static void size_cases(void)
     add(of_pair(0, 1, 900, 1400));
     add(of_pair(3, 4, 900, 1400));
     add(of_pair(8, 2, 900, 1400));
+    for (int i = 12; i < N_PAIRS; i++)
+        add(of_pair(i, 140, 410, 260));
 }
 
 static void layout_cases(void)

@@ -149,35 +149,63 @@ static void take_scales(const task_state *s, int64_t block, columns c)
     }
 }
 
-/* t = sums * scales (+ what t holds): the product of segment g of a k block. */
-SKR_FN void add_scaled_body(int ints, int by_row, const task_state *s, int64_t m0, int rows, int64_t k0,
+/* t = sums * scales (+ what t holds): the product of one segment. nr: of the kind, a constant. */
+SKR_FN void add_scaled_body(int ints, int by_row, int nr, const task_state *s, int64_t m0, int rows, int64_t k0,
                             const float *scales, int fresh, const float *sums, float *t)
 {
-    const job_t *job = s->job;
-    int nr = job->tile.nr;
+    vf column[MAX_NR / SKR_LANES], scale[MAX_NR / SKR_LANES];
+    UNROLLED
+    for (int v = 0; v < nr / SKR_LANES; v++)
+        scale[v] = column[v] = v_load(SKR_F32, scales, v * SKR_LANES);
     for (int r = 0; r < rows; r++, sums += nr, t += nr) {
-        vf row = v_set1(by_row ? scale_of(job, &s->a, m0 + r, k0) : 1);
-        for (int j = 0; j < nr; j += SKR_LANES) {
-            vf scale = v_load(SKR_F32, scales, j);
-            scale = by_row ? v_mul(row, scale) : scale;
-            vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, j);
-            v_store_float(SKR_F32, t, j, v_fma(sum_at(ints, sums, j), scale, old));
+        vf row = v_set1(by_row ? scale_of(s->job, &s->a, m0 + r, k0) : 1);
+        UNROLLED
+        for (int v = 0; v < nr / SKR_LANES; v++) {
+            scale[v] = by_row ? v_mul(row, column[v]) : column[v];
+            vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, v * SKR_LANES);
+            v_store_float(SKR_F32, t, v * SKR_LANES, v_fma(sum_at(ints, sums, v * SKR_LANES), scale[v], old));
         }
     }
 }
 
+#if HAS_I8
+static void add_scaled_i8(const task_state *s, int64_t m0, int rows, int64_t k0, const float *scales, int fresh,
+                          const float *sums, float *t)
+{
+    if (s->job->scaling == SKR_GEMM_BLOCK)
+        add_scaled_body(1, 1, TILE(I8, NR), s, m0, rows, k0, scales, fresh, sums, t);
+    else if (fresh)
+        add_scaled_body(1, 0, TILE(I8, NR), s, m0, rows, k0, scales, 1, sums, t);
+    else
+        add_scaled_body(1, 0, TILE(I8, NR), s, m0, rows, k0, scales, 0, sums, t);
+}
+#endif
+
+#if HAS_BF16
+static void add_scaled_bf16(const task_state *s, int64_t m0, int rows, int64_t k0, const float *scales, int fresh,
+                            const float *sums, float *t)
+{
+    if (s->job->scaling == SKR_GEMM_BLOCK)
+        add_scaled_body(0, 1, TILE(BF16, NR), s, m0, rows, k0, scales, fresh, sums, t);
+    else if (fresh)
+        add_scaled_body(0, 0, TILE(BF16, NR), s, m0, rows, k0, scales, 1, sums, t);
+    else
+        add_scaled_body(0, 0, TILE(BF16, NR), s, m0, rows, k0, scales, 0, sums, t);
+}
+#endif
+
 static void add_scaled(const task_state *s, int64_t m0, int rows, int64_t k0, const float *scales, int fresh,
                        const float *sums, float *t)
 {
-    int ints = s->job->kind == SKR_GEMM_I8, by_row = s->job->scaling == SKR_GEMM_BLOCK && s->job->a_scale.at.data;
-    if (ints && by_row)
-        add_scaled_body(1, 1, s, m0, rows, k0, scales, fresh, sums, t);
-    else if (ints)
-        add_scaled_body(1, 0, s, m0, rows, k0, scales, fresh, sums, t);
-    else if (by_row)
-        add_scaled_body(0, 1, s, m0, rows, k0, scales, fresh, sums, t);
-    else
-        add_scaled_body(0, 0, s, m0, rows, k0, scales, fresh, sums, t);
+#if HAS_BF16
+    if (s->job->kind == SKR_GEMM_BF16)
+        add_scaled_bf16(s, m0, rows, k0, scales, fresh, sums, t);
+#endif
+#if HAS_I8
+    if (s->job->kind == SKR_GEMM_I8)
+        add_scaled_i8(s, m0, rows, k0, scales, fresh, sums, t);
+#endif
+    (void)s, (void)m0, (void)rows, (void)k0, (void)scales, (void)fresh, (void)sums, (void)t; /* no such kind */
 }
 
 /* t = this k block's part of the tile. */

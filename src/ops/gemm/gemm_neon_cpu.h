@@ -22,15 +22,21 @@ _Static_assert((int)neon_F32_MR == 8 && (int)neon_F32_NR == 12, "the tile is 8 x
 #define F32_COLUMN2(b, a0, a1)   F32_LANES(b, a0, 24, 25, 26, 27) F32_LANES(b, a1, 28, 29, 30, 31)
 #define F32_LOAD(x, y, from, at) "ldp q" #x ", q" #y ", [%[" #from "], #" #at "]\n"
 /* Four steps of k, whose first operands are there. NEXT: loads for the four that follow. */
-#define F32_FOUR(NEXT)                                                                                                 \
-    F32_COLUMN0(4, 0, 1)                                                                                               \
-    F32_COLUMN1(5, 0, 1)                                                                                               \
-    F32_LOAD(4, 5, b, 64)                                                                                              \
-    F32_COLUMN2(6, 0, 1)                                                                                               \
-    F32_LOAD(0, 1, a, 64) F32_COLUMN0(7, 2, 3) F32_LOAD(6, 7, b, 96) F32_COLUMN1(4, 2, 3) F32_COLUMN2(5, 2, 3)         \
-        F32_LOAD(4, 5, b, 128) F32_LOAD(2, 3, a, 96) F32_COLUMN0(6, 0, 1) F32_COLUMN1(7, 0, 1) F32_LOAD(6, 7, b, 160)  \
-            F32_COLUMN2(4, 0, 1) NEXT(F32_LOAD(0, 1, a, 128)) F32_COLUMN0(5, 2, 3) NEXT(F32_LOAD(4, 5, b, 192))        \
-                F32_COLUMN1(6, 2, 3) F32_COLUMN2(7, 2, 3) NEXT(F32_LOAD(6, 7, b, 224)) NEXT(F32_LOAD(2, 3, a, 160))
+/* clang-format off */
+#define F32_FOUR(NEXT) \
+    F32_COLUMN0(4, 0, 1) \
+    F32_COLUMN1(5, 0, 1) F32_LOAD(4, 5, b, 64) \
+    F32_COLUMN2(6, 0, 1) F32_LOAD(0, 1, a, 64) \
+    F32_COLUMN0(7, 2, 3) F32_LOAD(6, 7, b, 96) \
+    F32_COLUMN1(4, 2, 3) \
+    F32_COLUMN2(5, 2, 3) F32_LOAD(4, 5, b, 128) F32_LOAD(2, 3, a, 96) \
+    F32_COLUMN0(6, 0, 1) \
+    F32_COLUMN1(7, 0, 1) F32_LOAD(6, 7, b, 160) \
+    F32_COLUMN2(4, 0, 1) NEXT(F32_LOAD(0, 1, a, 128)) \
+    F32_COLUMN0(5, 2, 3) NEXT(F32_LOAD(4, 5, b, 192)) \
+    F32_COLUMN1(6, 2, 3) \
+    F32_COLUMN2(7, 2, 3) NEXT(F32_LOAD(6, 7, b, 224)) NEXT(F32_LOAD(2, 3, a, 160))
+/* clang-format on */
 #define F32_YES(text) text
 #define F32_NO(text)
 #define F32_ZERO(r) "movi v" #r ".2d, #0\n"
