@@ -808,7 +808,7 @@ typedef enum saker_gemm_scaling {
 /* How the product is cut into work. All give the same result up to the order of sums, each the same bits from run to
  * run; on the CPU all give the same bits. There DATA_PARALLEL and PERSISTENT are blocks of d, taken one after the other
  * by whichever thread is free; with SPLIT_K and STREAM_K the blocks of k are tasks of their own, too. AUTO chooses
- * (saker_explain says what). */
+ * (saker_explain says what). A GPU chooses its kernel by M, too: the bits of a row may depend on how many there are. */
 typedef enum saker_gemm_schedule {
     SAKER_GEMM_AUTO = 0,
     SAKER_GEMM_DATA_PARALLEL = 1,

@@ -126,12 +126,14 @@ CALL(cuTensorMapEncodeTiled,
       skr_cu_tensor_interleave interleave, skr_cu_tensor_swizzle swizzle, skr_cu_tensor_l2 l2, skr_cu_tensor_fill fill))
 {
     BEGIN(cuTensorMapEncodeTiled);
-    NEED(rank != 2 || (uintptr_t)map % 64 ? SKR_CU_INVALID_VALUE : 0);
+    NEED(rank != 3 || (uintptr_t)map % 64 ? SKR_CU_INVALID_VALUE : 0);
     const uint64_t fields[16] = {type,
                                  (uintptr_t)data,
                                  dims[0],
                                  dims[1],
+                                 dims[2],
                                  strides[0],
+                                 strides[1],
                                  box[0],
                                  box[1],
                                  element_strides[0],

@@ -105,6 +105,7 @@ typedef struct suite {
     /* Row ops: the case that computes row `row` alone. Returns the number of rows (also when one is NULL); NULL if not
      * a row op. */
     int64_t (*row)(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice);
+    bool cuda_rows_vary; /* on a GPU the kernel depends on the number of rows, and with it the bits of a row */
 } suite;
 
 #define SKR_OP(name) extern const suite skr_suite_##name;

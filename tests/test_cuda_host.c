@@ -338,11 +338,13 @@ static void tensor_maps(void)
                                  .rows = 100,
                                  .cols = 72,
                                  .row_stride = 80,
+                                 .batches = 3,
+                                 .batch_stride = 8000,
                                  .box_rows = 128,
                                  .box_cols = 64,
                                  .swizzle_bytes = 128};
-    NUMBER(skr_tensor_map_2d(&call, &good, &map), SAKER_OK);
-    const uint64_t expected[13] = {9, 4096, 72, 100, 160, 64, 128, 1, 1, 0, 3, 3, 0};
+    NUMBER(skr_tensor_map_3d(&call, &good, &map), SAKER_OK);
+    const uint64_t expected[15] = {9, 4096, 72, 100, 3, 160, 16000, 64, 128, 1, 1, 0, 3, 3, 0};
     CHECK(!memcmp(map.opaque, expected, sizeof expected));
     struct {
         skr_matrix_box box;
@@ -356,6 +358,8 @@ static void tensor_maps(void)
         {good, "tensor map: the box must be 1 to 256 each way, its rows a multiple of 16 bytes"},
         {good, "tensor map: swizzle_bytes must be 0, 32, 64 or 128"},
         {good, "tensor map: a box row must not be longer than the swizzle"},
+        {good, "tensor map: batches must be 1 to 2^32"},
+        {good, "tensor map: the batch stride in bytes must be a multiple of 16 below 2^40"},
     };
     bad[0].box.data = (void *)4104;
     bad[1].box.cols = 0;
@@ -365,15 +369,17 @@ static void tensor_maps(void)
     bad[5].box.box_cols = 9;
     bad[6].box.swizzle_bytes = 16;
     bad[7].box.swizzle_bytes = 64;
+    bad[8].box.batches = 0;
+    bad[9].box.batch_stride = 8001;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        NUMBER(skr_tensor_map_2d(&call, &bad[i].box, &map), SAKER_INVALID_ARG);
+        NUMBER(skr_tensor_map_3d(&call, &bad[i].box, &map), SAKER_INVALID_ARG);
         TEXT(saker_context_error(ctx), bad[i].sentence);
     }
     skr_matrix_box nibbles = good;
     nibbles.type = SKR_I4;
-    NUMBER(skr_tensor_map_2d(&call, &nibbles, &map), SAKER_UNSUPPORTED);
+    NUMBER(skr_tensor_map_3d(&call, &nibbles, &map), SAKER_UNSUPPORTED);
     fake_fail("cuTensorMapEncodeTiled", 1, 1, 1);
-    NUMBER(skr_tensor_map_2d(&call, &good, &map), SAKER_DEVICE);
+    NUMBER(skr_tensor_map_3d(&call, &good, &map), SAKER_DEVICE);
     TEXT(saker_context_error(ctx),
          "tensor map: the driver refused it: CUDA_ERROR_INVALID_VALUE (words of the fake driver)");
     saker_context_destroy(ctx);

@@ -42,6 +42,15 @@ enum {
     SKR_ACT_SWIGLU_OAI
 };
 
+/* A matrix as the GPU's copy engine sees it (cuda/launch.h makes it). */
+typedef struct skr_tensor_map {
+#ifdef __CUDACC__
+    alignas(128) uint64_t opaque[16];
+#else
+    _Alignas(128) uint64_t opaque[16]; /* what the newest header asks; older ones ask 64 */
+#endif
+} skr_tensor_map;
+
 typedef struct skr_job_head {
     void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */
     int32_t *error_word; /* kernels store a saker_status here for what only they can see */

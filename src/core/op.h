@@ -136,6 +136,10 @@ typedef struct skr_plan {
     int64_t traffic_bytes; /* rough, decides whether threads are worth waking */
     int n_steps;
     skr_step step[SKR_MAX_STEPS];
+    /* CUDA: NULL, or what must be done to the job before the first launch, with the device's context current: tensor
+     * maps cannot be made without one. */
+    saker_status (*bind)(skr_call *call, void *job);
+    void *bind_job;
     char *why; /* NULL, or SKR_WHY_BYTES of text where plan may append reasons, one line each (explain) */
 } skr_plan;
 

@@ -189,7 +189,7 @@ static saker_status run(skr_call *call, void *state, int op_index, const skr_pla
     cuda_state *s = state;
     skr_cuda_visit v;
     SKR_TRY(skr_cuda_enter(call, s->device, &v));
-    saker_status status = SAKER_OK;
+    saker_status status = plan->bind ? plan->bind(call, plan->bind_job) : SAKER_OK;
     for (int i = 0; i < plan->n_steps && !status; i++) {
         status = skr_cuda_launch(call, s->device, &plan->step[i], job, s->stream);
         if (!status)

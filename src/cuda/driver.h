@@ -139,10 +139,7 @@ typedef struct skr_cu_pool_props {
     unsigned char reserved[54];
 } skr_cu_pool_props;
 
-/* 128-byte aligned: what the newest header asks; older ones ask 64. */
-typedef struct skr_cu_tensor_map {
-    _Alignas(128) uint64_t opaque[16];
-} skr_cu_tensor_map;
+typedef skr_tensor_map skr_cu_tensor_map;
 
 /* ---------------------------------------------------------------- the opened driver */
 

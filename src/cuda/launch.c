@@ -149,8 +149,13 @@ static const char *broken_rule(const skr_matrix_box *b)
         return "data must be 16-byte aligned";
     if (b->rows < 1 || b->rows > most || b->cols < 1 || b->cols > most)
         return "rows and cols must be 1 to 2^32";
+    if (b->batches < 1 || b->batches > most)
+        return "batches must be 1 to 2^32";
     if (b->row_stride < 1 || b->row_stride >= (INT64_C(1) << 40) / size || b->row_stride * size % 16)
         return "the row stride in bytes must be a multiple of 16 below 2^40";
+    if (b->batches > 1 &&
+        (b->batch_stride < 1 || b->batch_stride >= (INT64_C(1) << 40) / size || b->batch_stride * size % 16))
+        return "the batch stride in bytes must be a multiple of 16 below 2^40";
     if (b->box_rows < 1 || b->box_rows > 256 || b->box_cols < 1 || b->box_cols > 256 || b->box_cols * size % 16)
         return "the box must be 1 to 256 each way, its rows a multiple of 16 bytes";
     if (swizzle_mode(b->swizzle_bytes) < 0)
@@ -160,7 +165,7 @@ static const char *broken_rule(const skr_matrix_box *b)
     return NULL;
 }
 
-saker_status skr_tensor_map_2d(skr_call *call, const skr_matrix_box *b, skr_cu_tensor_map *map)
+saker_status skr_tensor_map_3d(skr_call *call, const skr_matrix_box *b, skr_cu_tensor_map *map)
 {
     int type = tensor_type(b->type);
     if (type < 0)
@@ -170,11 +175,12 @@ saker_status skr_tensor_map_2d(skr_call *call, const skr_matrix_box *b, skr_cu_t
         return skr_fail(call, SAKER_INVALID_ARG, "tensor map: %s", rule);
     if (!skr_cu.cuTensorMapEncodeTiled)
         return skr_fail(call, SAKER_DEVICE, "tensor map: the CUDA driver has no function cuTensorMapEncodeTiled");
-    const uint64_t dims[2] = {(uint64_t)b->cols, (uint64_t)b->rows};
-    const uint64_t strides[1] = {(uint64_t)b->row_stride * (uint64_t)skr_type_bytes(b->type)};
-    const uint32_t box[2] = {(uint32_t)b->box_cols, (uint32_t)b->box_rows}, steps[2] = {1, 1};
+    const uint64_t dims[3] = {(uint64_t)b->cols, (uint64_t)b->rows, (uint64_t)b->batches};
+    const uint64_t size = (uint64_t)skr_type_bytes(b->type), row = (uint64_t)b->row_stride * size;
+    const uint64_t strides[2] = {row, b->batches > 1 ? (uint64_t)b->batch_stride * size : row};
+    const uint32_t box[3] = {(uint32_t)b->box_cols, (uint32_t)b->box_rows, 1}, steps[3] = {1, 1, 1};
     skr_cu_result result = skr_cu.cuTensorMapEncodeTiled(
-        map, (skr_cu_tensor_type)type, 2, b->data, dims, strides, box, steps, SKR_CU_TENSOR_INTERLEAVE_NONE,
+        map, (skr_cu_tensor_type)type, 3, b->data, dims, strides, box, steps, SKR_CU_TENSOR_INTERLEAVE_NONE,
         (skr_cu_tensor_swizzle)swizzle_mode(b->swizzle_bytes), SKR_CU_TENSOR_L2_256B, SKR_CU_TENSOR_FILL_NONE);
     char text[SKR_CU_ERROR_BYTES];
     return result

@@ -51,19 +51,21 @@ typedef struct skr_cuda_kernel {
         .fatbin = &fatbin_##name, .symbol = symbol_text, .max_shared = most_shared, .max_cluster = most_cluster        \
     }
 
-/* A row-major matrix for the bulk tensor copies. Elements are moved as they are; coordinates out of range read as zero
+/* Row-major matrices for the bulk tensor copies. Elements are moved as they are; coordinates out of range read as zero
  * and are not written. */
 typedef struct skr_matrix_box {
     void *data;            /* 16-byte aligned */
     int32_t type;          /* skr_type */
     int64_t rows, cols;    /* each 1 to 2^32 */
     int64_t row_stride;    /* elements; in bytes a multiple of 16, below 2^40 */
-    int32_t box_rows;      /* 1 to 256 */
+    int64_t batches;       /* matrices, 1 to 2^32 */
+    int64_t batch_stride;  /* elements between them, by the rule of row_stride; not read for one */
+    int32_t box_rows;      /* 1 to 256; a box lies in one matrix */
     int32_t box_cols;      /* 1 to 256; in bytes a multiple of 16, and at most swizzle_bytes when that is not 0 */
     int32_t swizzle_bytes; /* 0, 32, 64 or 128 */
 } skr_matrix_box;
 /* Encodes a tensor map (a cheap host function). INVALID_ARG with a sentence when a rule above is broken, UNSUPPORTED
  * for a type that cannot be moved so. */
-saker_status skr_tensor_map_2d(skr_call *call, const skr_matrix_box *box, skr_cu_tensor_map *map);
+saker_status skr_tensor_map_3d(skr_call *call, const skr_matrix_box *box, skr_cu_tensor_map *map);
 
 #endif

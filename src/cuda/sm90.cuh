@@ -101,6 +101,84 @@ SKR_DEVICE void barrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* An arrival on the barrier of another block (or of this one) of the cluster. It orders no memory: enough where the
+ * tensor cores read what the copy engine will overwrite; a release costs a fifth of a whole gemm. */
+SKR_DEVICE void barrier_arrive_peer(uint32_t barrier, uint32_t rank)
+{
+    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(peer_address(barrier, rank))
+                 : "memory");
+}
+
+/* ---------------------------------------------------------------- boxes of matrices: tensor maps */
+
+/* x counts columns, y rows, z matrices. */
+SKR_DEVICE void tensor_load(uint32_t to, const skr_tensor_map *map, uint32_t barrier, int x, int y, int z)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+        "[%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
+/* To the same place in every block of the cluster whose bit is set. */
+SKR_DEVICE void tensor_load_each(uint32_t to, const skr_tensor_map *map, uint32_t barrier, int x, int y, int z,
+                                 uint16_t mask)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(mask)
+                 : "memory");
+}
+
+SKR_DEVICE void tensor_store(const skr_tensor_map *map, uint32_t from, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(from), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+SKR_DEVICE void bulk_store_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+template <int N> SKR_DEVICE void bulk_store_wait()
+{
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Shared memory may be written again; the stores may still be on their way. */
+template <int N> SKR_DEVICE void bulk_store_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+/* What this thread wrote to shared memory is there for the copy engine; then a barrier. */
+SKR_DEVICE void fence_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8. */
+SKR_DEVICE void store_matrices(uint32_t to, const uint32_t (&v)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]),
+                 "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+/* Registers of each thread of the warpgroup from here on. */
+template <int N> SKR_DEVICE void registers_up()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> SKR_DEVICE void registers_down()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 /* A row that belongs to a cluster of blocks (block_owner in device.cuh has the interface). Every warp sends its partial
  * straight into every block of the cluster: lane p to block p, one instruction. A block's barrier counts the bytes that
  * come in. Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i +

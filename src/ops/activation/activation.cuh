@@ -7,10 +7,11 @@
 #ifndef SKR_ACTIVATION_CUH
 #define SKR_ACTIVATION_CUH
 
+#include "../../cuda/act.cuh"
 #include "../../cuda/chunk.cuh"
 #include "../../cuda/flat.cuh"
 #include "../../cuda/rows.cuh"
-#include "activation_math.cuh"
+#include "activation.h"
 
 enum { PLAIN, SPLIT, PAIRS }; /* not gated; gate and up apart; gate and up interleaved */
 enum { FLAT_THREADS = 256, ANY_THREADS = 256 };

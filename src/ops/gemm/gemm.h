@@ -12,6 +12,7 @@
 
 /* The same numbers as saker_gemm_scaling, saker_act and saker_gated. */
 enum { SKR_GEMM_NONE, SKR_GEMM_TENSOR, SKR_GEMM_ROW_COLUMN, SKR_GEMM_BLOCK, SKR_GEMM_GROUP };
+enum { SKR_GEMM_HALVES = 1, SKR_GEMM_INTERLEAVED };
 
 /* Arithmetic of the CPU kernels (gemm_tiles.def). */
 typedef enum skr_gemm_kind { SKR_GEMM_F32, SKR_GEMM_BF16, SKR_GEMM_I8, SKR_GEMM_INT, SKR_GEMM_KINDS } skr_gemm_kind;
@@ -25,6 +26,32 @@ enum { SKR_GEMM_PACK, SKR_GEMM_PARTS, SKR_GEMM_TILES, SKR_GEMM_DBIAS };
 enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128, SKR_GEMM_MAX_MR = 32, SKR_GEMM_MAX_NR = 32 };
 /* Up to so many rows of a the columns of b are not packed ahead, but used as they pass. */
 enum { SKR_GEMM_SKINNY = 16 };
+
+/* CUDA: rows and columns of the sums that a block of the general kernels writes at once. */
+enum { SKR_GEMM_SIDE = 64 };
+/* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
+enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
+
+/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
+enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
+typedef struct skr_gemm_tma {
+    skr_tensor_map a, b, d;
+    int32_t columns; /* of a block's tile */
+    int32_t cluster; /* blocks below each other that share b: 1 or 2 */
+    int32_t tiles_m; /* clusters' rows of tiles */
+    int32_t tiles_n, batches;
+    int32_t batch_a, batch_b; /* 0: the same matrix for every batch index */
+    int32_t group;            /* rows of tiles that are walked together */
+    int32_t steps;            /* of k, for each tile */
+    int32_t units;            /* clusters that share the work */
+    int32_t whole;            /* tiles that are dealt out whole (gemm_work.cuh) */
+    int32_t left, slices;     /* tiles that are cut along k, and into how many equal parts */
+    int32_t at, bt;           /* m runs along memory in a, n does in b; else k */
+    int32_t store;            /* d is written by the copy engine */
+    int32_t burst;            /* stages that are filled at a time */
+    int32_t finish;           /* every tile goes through the workspace */
+    int64_t slots_at;
+} skr_gemm_tma;
 
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */
 typedef struct skr_gemm_matrix {
@@ -64,6 +91,8 @@ typedef struct skr_gemm_job {
     int64_t parts_at;                         /* dbias: a row for each batch and m tile */
     int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
     int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;
+    /* CUDA plan; m_tiles and n_tiles count sides of 64 there */
+    skr_gemm_tma tma;
 } skr_gemm_job;
 
 /* What begins a packed b: everything that its panels depend on. */

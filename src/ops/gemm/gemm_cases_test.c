@@ -24,6 +24,7 @@ typedef struct spec {
     suite_fill fill, c_fill;
     bool in_place; /* d is c */
     bool only_a_scale;
+    const char *cuda; /* text of the kernel's name */
     int use;
 } spec;
 
@@ -57,7 +58,7 @@ static void name_case(const spec *s, suite_case *c)
 {
     static const char layouts[] = "rcgf";
     static const char *const batches[] = {"", " batch", " batch a", " batch b", " cross", " no batch", " expanded"};
-    static const char *const schedules[] = {"", " data", " persistent", " split", " stream"};
+    static const char *const schedules[] = {"", " whole", " persistent", " split", " stream"};
     suite_say(c, "%s %s %s %lldx%lldx%lld %c%c%c%s%s", suite_type_text(s->a), suite_type_text(s->b),
               suite_type_text(s->d), (long long)s->m, (long long)s->n, (long long)s->k, layouts[s->la], layouts[s->lb],
               layouts[s->ld], batches[s->batch], gemm_scaling_text(s->scaling));
@@ -171,7 +172,7 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 
 static void add(spec s)
 {
-    suite_case one = {.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY}, *c = &one;
+    suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";
@@ -493,6 +494,108 @@ static void skinny_group_cases(void)
             }
 }
 
+/* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
+static void tma_cases(void)
+{
+    static const char *const schedules[] = {"tma", "data-parallel", "persistent", "split-K", "stream-K"};
+    static const int64_t sizes[][3] = {{1, 8, 8}, {3, 264, 72}, {64, 256, 64}, {130, 528, 440}, {260, 136, 136}};
+    for (int f = 1; f < 3; f++)
+        for (int l = 0; l < 4; l++)
+            for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
+                for (int i = 0; i < 5; i++) {
+                    spec s = {.a = floats[f], .b = floats[f], .d = floats[f], .la = l & 1, .lb = l >> 1};
+                    s.m = l & 1 ? (sizes[i][0] + 7) / 8 * 8 : sizes[i][0];
+                    s.n = sizes[i][1];
+                    s.k = sizes[i][2];
+                    s.schedule = schedule;
+                    if (i != 3 && schedule && (schedule != SAKER_GEMM_STREAM_K || l))
+                        continue;
+                    s.cuda = i == 3 ? schedules[schedule] : l == 2 && i < 2 && !schedule ? "few rows" : "tma";
+                    add(s);
+                    if (i != 3 || schedule > 1)
+                        continue;
+                    s.d = SAKER_F32;
+                    s.bias = SAKER_BF16;
+                    s.act = SAKER_ACT_GELU;
+                    add(s);
+                    s.gated = SAKER_GATED_HALVES;
+                    s.act = SAKER_ACT_SILU;
+                    add(s);
+                    s.d = floats[3 - f];
+                    s.bias_rows = 1;
+                    s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+                    add(s);
+                    s.gated = SAKER_GATED_INTERLEAVED;
+                    s.pre = SAKER_F32;
+                    add(s);
+                    s.gated = 0;
+                    s.batch = BOTH;
+                    s.c = SAKER_F32;
+                    s.beta = 0.5f;
+                    s.scaling = SAKER_GEMM_SCALE_TENSOR;
+                    add(s);
+                }
+    for (int f = 1; f < 3; f++) /* few rows, or columns */
+        for (int64_t k = 8; k < 5000; k = k * 3 + 8)
+            for (int m = 1; m <= 16; m += 5) {
+                spec s = {.a = floats[f], .b = floats[f], .d = floats[f], .m = m, .n = 43 - m, .k = k, .lb = COLS};
+                s.cuda = "few rows";
+                add(s);
+                s.m = s.n;
+                s.n = m;
+                add(s);
+                s.n = 70;
+                s.m = m;
+                s.bias = SAKER_F32;
+                s.act = SAKER_ACT_SILU;
+                s.gated = m % 3;
+                s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+                s.batch = m % 2 ? CROSS : BOTH;
+                s.pre = SAKER_F32;
+                add(s);
+            }
+    for (int l = 0; l < 4; l++) { /* true f32 */
+        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 132, .n = 200, .k = 44, .cuda = "fma"};
+        s.la = l & 1;
+        s.lb = l >> 1;
+        add(s);
+        s.m = 36;
+        s.bias = SAKER_F32;
+        s.act = SAKER_ACT_GELU_TANH;
+        s.gated = SAKER_GATED_INTERLEAVED;
+        s.batch = CROSS;
+        add(s);
+        s.gated = 0;
+        s.dbias = SAKER_BF16;
+        s.saved = SAKER_F32;
+        s.m = 72;
+        add(s);
+    }
+    for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
+        for (int b = ALONE; b <= EXPANDED; b++) {
+            spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 72, .n = 144, .k = 200, .batch = b};
+            s.schedule = schedule;
+            s.lb = COLS;
+            add(s);
+            s.saved = SAKER_F32;
+            s.dbias = SAKER_F32;
+            s.act = SAKER_ACT_SILU;
+            add(s);
+            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 136, .n = 272, .k = 720, .batch = b};
+            s.schedule = schedule;
+            s.lb = COLS;
+            s.cuda = b == CROSS || b == EMPTY ? NULL : "tma i8";
+            add(s);
+            s.d = SAKER_BF16;
+            s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+            s.ld = COLS;
+            add(s);
+            s.ld = ROWS;
+            s.bias = SAKER_F32;
+            add(s);
+        }
+}
+
 static void bench_cases(void)
 {
     static const int64_t squares[] = {512, 1024, 2048};
@@ -526,6 +629,7 @@ bool gemm_case_at(int i, suite_case *out)
         edge_cases();
         epilogue_cases();
         skinny_group_cases();
+        tma_cases();
         bench_cases();
     }
     return suite_list_at(&list, i, out);

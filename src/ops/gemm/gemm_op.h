@@ -55,6 +55,9 @@ void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width);
 int64_t skr_gemm_scratch(skr_gemm_job *job);
 /* What begins the packed b of such a job. */
 skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level);
+/* The transposed product, where nothing forbids it. */
+bool skr_gemm_may_swap(const skr_gemm_job *job);
+void skr_gemm_swap(skr_gemm_job *job);
 saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
 
 #endif

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gemm_cuda.h"
+
 static const struct {
     const char *level;
     int kind;
@@ -72,7 +74,7 @@ static void transpose(skr_gemm_matrix *m)
 }
 
 /* Few columns: the transposed product has few rows, and the large matrix is then read once as it lies. */
-static void swap_sides(skr_gemm_job *job)
+void skr_gemm_swap(skr_gemm_job *job)
 {
     int64_t t = job->m;
     job->m = job->n;
@@ -88,7 +90,7 @@ static void swap_sides(skr_gemm_job *job)
     job->bias_rows = !job->bias_rows;
 }
 
-static bool may_swap(const skr_gemm_job *job)
+bool skr_gemm_may_swap(const skr_gemm_job *job)
 {
     return !job->gated && !job->dbias.data && !job->b_packed && !skr_gemm_scaled_in_k(job);
 }
@@ -247,8 +249,8 @@ static void choose_schedule(skr_gemm_job *job, int width, skr_plan *plan)
 static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     job->skinny = job->m <= SKR_GEMM_SKINNY;
-    if (job->n < job->m && job->n <= SKR_GEMM_SKINNY && may_swap(job)) {
-        swap_sides(job);
+    if (job->n < job->m && job->n <= SKR_GEMM_SKINNY && skr_gemm_may_swap(job)) {
+        skr_gemm_swap(job);
         job->skinny = 1;
     }
     plan->variant = skr_gemm_shape(job, target->level);
@@ -298,6 +300,6 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
 saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan)
 {
     if (target->backend == SKR_CUDA)
-        return skr_fail(call, SAKER_UNSUPPORTED, "gemm has no CUDA kernel in this version: use a CPU context");
+        return skr_gemm_plan_cuda(call, job, target, plan);
     return plan_cpu(call, job, target, plan);
 }

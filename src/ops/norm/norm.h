@@ -60,6 +60,7 @@ typedef struct skr_norm_backward_job {
     /* dweight and dbias are sums of n_parts partial rows, a function of the problem only. */
     int64_t n_parts;
     int64_t rows_per_part;
+    int64_t stats_at; /* CUDA, the kernels that take anything: statistics that were not saved, in the workspace */
     skr_norm_cpu cpu;
 } skr_norm_backward_job;
 

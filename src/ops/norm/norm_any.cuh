@@ -191,46 +191,26 @@ template <bool CENTRE, int TPR, int THREADS, int V> struct norm_any {
 
 /* ---------------------------------------------------------------- backward
  *
- * Each owner is one part; its partial sums live in its row of the workspace. */
+ * Three steps: statistics of the rows into the workspace, where they were not saved; the columns' sums, a part of the
+ * rows at a time; dx, row by row. dx comes last because it may lie where x or dy does. */
 
-template <bool CENTRE, int TPR, int THREADS, int V> struct norm_backward_any {
-    using Owner = block_owner<TPR, THREADS>;
-    static constexpr int WARPS = TPR / 32;
-
-    /* As saved, or from x. */
-    SKR_DEVICE norm_stats stats_of(const skr_norm_backward_job &job, Owner &owner, int64_t row, const char *x, int warp,
-                                   int64_t chunks)
-    {
-        norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (job.rstd.data) {
-            stats.rstd = *(const float *)any_row(job.rows, job.rstd, row);
-            if (CENTRE)
-                stats.mean = *(const float *)any_row(job.rows, job.mean, row);
-            return stats;
-        }
-        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f}, inverse = __frcp_rn((float)job.n);
-        for (int64_t i = warp; i < chunks; i += WARPS) {
-            float f[4];
-            chunk<V>(i, job.n).load(job.x.type, x, f);
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                part[j] = __fmaf_rn(f[j], CENTRE ? inverse : f[j], part[j]);
-        }
-        float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
-        if constexpr (CENTRE) {
-            float low = 0.0f, square = 0.0f;
-            for (int64_t i = warp; i < chunks; i += WARPS) {
-                chunk<V> c(i, job.n);
-                float f[4];
-                c.load(job.x.type, x, f);
-                add_deviations(c, f, sum, low, square);
-            }
-            owner.template reduce2<skr_sum, skr_sum>(low, square);
-            return around_mean(sum, low, square, job.n, job.eps);
-        }
-        stats.rstd = rstd_of(sum, job.n, job.eps);
-        return stats;
+template <bool CENTRE> SKR_DEVICE norm_stats stats_at(const skr_norm_backward_job &job, int64_t row)
+{
+    norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (job.rstd.data) {
+        stats.rstd = *(const float *)any_row(job.rows, job.rstd, row);
+        if (CENTRE)
+            stats.mean = *(const float *)any_row(job.rows, job.mean, row);
+    } else {
+        float4 made = ((const float4 *)((const char *)job.head.workspace + job.stats_at))[row];
+        stats = {made.x, made.y, made.z, made.w};
     }
+    return stats;
+}
+
+/* A warp takes a row. */
+template <bool CENTRE, int THREADS> struct norm_backward_stats {
+    using Owner = block_owner<32, THREADS>;
 
     SKR_DEVICE void run(const skr_norm_backward_job &job)
     {
@@ -238,80 +218,146 @@ template <bool CENTRE, int TPR, int THREADS, int V> struct norm_backward_any {
         wait_for_previous();
         let_next_start();
         Owner owner(memory);
-        int64_t part = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / TPR;
-        if (part >= job.n_parts) /* whole warps, or none: nobody waits for them */
-            return;
-        int64_t head = part % job.heads, sub = part / job.heads, subs = job.n_parts / job.heads,
+        int64_t chunks = (job.n + SKR_CHUNK - 1) / SKR_CHUNK;
+        float inverse = __frcp_rn((float)job.n);
+        for (int64_t row = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / 32; row < job.rows.m;
+             row += (int64_t)gridDim.x * Owner::groups) {
+            const char *x = any_row(job.rows, job.x, row);
+            float part[4] = {0.0f, 0.0f, 0.0f, 0.0f}, f[4];
+            for (int64_t i = 0; i < chunks; i++) {
+                chunk<1>(i, job.n).load(job.x.type, x, f);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    part[j] = __fmaf_rn(f[j], CENTRE ? inverse : f[j], part[j]);
+            }
+            float sum = owner.template reduce<skr_sum>((part[0] + part[1]) + (part[2] + part[3]));
+            norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
+            if constexpr (CENTRE) {
+                float low = 0.0f, square = 0.0f;
+                for (int64_t i = 0; i < chunks; i++) {
+                    chunk<1> c(i, job.n);
+                    c.load(job.x.type, x, f);
+                    add_deviations(c, f, sum, low, square);
+                }
+                owner.template reduce2<skr_sum, skr_sum>(low, square);
+                stats = around_mean(sum, low, square, job.n, job.eps);
+            } else {
+                stats.rstd = rstd_of(sum, job.n, job.eps);
+            }
+            if (threadIdx.x % 32 == 0)
+                ((float4 *)((char *)job.head.workspace + job.stats_at))[row] =
+                    make_float4(stats.mean, stats.low, stats.shift, stats.rstd);
+        }
+    }
+};
+
+/* A block takes the rows of one part, 128 columns wide: each warp every WARPS-th of them. */
+template <bool CENTRE, int WARPS, int V> struct norm_backward_columns {
+    SKR_DEVICE void run(const skr_norm_backward_job &job)
+    {
+        __shared__ float sums[2][WARPS][SKR_CHUNK];
+        wait_for_previous();
+        let_next_start();
+        int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+        int64_t n = job.n, chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK, subs = job.n_parts / job.heads,
                 rows = job.rows.m / job.heads;
+        float *dw = job.dweight.data ? (float *)job.head.workspace : nullptr;
+        float *db = job.dbias.data ? (float *)job.head.workspace + (dw ? job.n_parts * n : 0) : nullptr;
+        for (int64_t id = blockIdx.x; id < job.n_parts * chunks; id += gridDim.x) {
+            int64_t part = id / chunks, head = part % job.heads;
+            chunk<V> c(id % chunks, n);
+            float w[4] = {0.0f, 0.0f, 0.0f, 0.0f}, b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            for (int64_t k = part / job.heads + warp * subs; k < rows; k += WARPS * subs) {
+                int64_t row = k * job.heads + head;
+                float x[4], dy[4];
+                c.load(job.dy.type, any_row(job.rows, job.dy, row), dy);
+                if (dw) {
+                    norm_stats stats = stats_at<CENTRE>(job, row);
+                    c.load(job.x.type, any_row(job.rows, job.x, row), x);
+#pragma unroll
+                    for (int j = 0; j < 4; j++) {
+                        float h = normal<CENTRE>(stats, x[j]);
+                        if (job.round_before_weight)
+                            h = any_rounded(job.x.type, h);
+                        w[j] = __fmaf_rn(dy[j], h, w[j]);
+                    }
+                }
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    b[j] += dy[j];
+            }
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                sums[0][warp][j * 32 + lane] = w[j], sums[1][warp][j * 32 + lane] = b[j];
+            __syncthreads();
+            if (warp == 0) {
+                for (int i = 1; i < WARPS; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        w[j] += sums[0][i][j * 32 + lane], b[j] += sums[1][i][j * 32 + lane];
+                if (dw)
+                    c.store(SKR_F32, dw + part * n, w);
+                if (db)
+                    c.store(SKR_F32, db + part * n, b);
+            }
+            __syncthreads();
+        }
+    }
+};
+
+template <bool CENTRE, int TPR, int THREADS, int V> struct norm_backward_dx {
+    using Owner = block_owner<TPR, THREADS>;
+    static constexpr int WARPS = TPR / 32;
+
+    SKR_DEVICE void run(const skr_norm_backward_job &job)
+    {
+        __shared__ __align__(16) typename Owner::shared memory;
+        wait_for_previous();
+        let_next_start();
+        Owner owner(memory);
         int64_t n = job.n, chunks = (n + SKR_CHUNK - 1) / SKR_CHUNK;
         int warp = threadIdx.x % TPR / 32;
-        const char *weight = any_param(job.weight, head);
-        float *dw = job.dweight.data ? (float *)job.head.workspace + part * n : nullptr;
-        float *db = job.dbias.data ? (float *)job.head.workspace + (dw ? job.n_parts * n : 0) + part * n : nullptr;
-
-        for (int64_t k = sub; k < rows; k += subs) {
-            int64_t row = k * job.heads + head;
+        for (int64_t row = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / TPR; row < job.rows.m;
+             row += (int64_t)gridDim.x * Owner::groups) {
             const char *x = any_row(job.rows, job.x, row), *dy = any_row(job.rows, job.dy, row),
-                       *dres = any_row(job.rows, job.dres, row);
+                       *dres = any_row(job.rows, job.dres, row), *weight = any_param(job.weight, row % job.heads);
             char *dx = any_row(job.rows, job.dx, row);
-            norm_stats stats = stats_of(job, owner, row, x, warp, chunks);
-            float dot[4] = {0.0f, 0.0f, 0.0f, 0.0f}, all[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            for (int64_t i = warp; i < chunks; i += WARPS) {
-                chunk<V> c(i, n);
-                float fx[4], fdy[4], fw[4];
-                c.load(job.x.type, x, fx), c.load(job.dy.type, dy, fdy);
+            norm_stats stats = stats_at<CENTRE>(job, row);
+            /* h and g of a chunk */
+            auto get = [&](const chunk<V> &c, float *h, float *g) {
+                float w[4];
+                c.load(job.x.type, x, h), c.load(job.dy.type, dy, g);
                 if (weight)
-                    c.load(job.weight.type, weight, fw);
+                    c.load(job.weight.type, weight, w);
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    float g = fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset);
-                    dot[j] = __fmaf_rn(g, normal<CENTRE>(stats, fx[j]), dot[j]);
-                    all[j] += g;
+                    h[j] = normal<CENTRE>(stats, h[j]);
+                    g[j] *= (weight ? w[j] : 1.0f) + job.weight_offset;
                 }
+            };
+            float dot[4] = {0.0f, 0.0f, 0.0f, 0.0f}, all[4] = {0.0f, 0.0f, 0.0f, 0.0f}, h[4], g[4];
+            for (int64_t i = warp; i < chunks; i += WARPS) {
+                get(chunk<V>(i, n), h, g);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    dot[j] = __fmaf_rn(g[j], h[j], dot[j]), all[j] += g[j];
             }
             float sum = (dot[0] + dot[1]) + (dot[2] + dot[3]), sum_g = (all[0] + all[1]) + (all[2] + all[3]);
             owner.template reduce2<skr_sum, skr_sum>(sum, sum_g);
             float mean = __fdiv_rn(sum, (float)n), mean_g = CENTRE ? __fdiv_rn(sum_g, (float)n) : 0.0f;
             for (int64_t i = warp; i < chunks; i += WARPS) {
                 chunk<V> c(i, n);
-                float fx[4], fdy[4], f[4];
-                c.load(job.x.type, x, fx), c.load(job.dy.type, dy, fdy);
-                if (dx) {
-                    float fw[4];
-                    if (weight)
-                        c.load(job.weight.type, weight, fw);
+                get(c, h, g);
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    g[j] = stats.rstd * __fmaf_rn(-h[j], mean, g[j] - mean_g);
+                if (dres) {
+                    c.load(job.dres.type, dres, h);
 #pragma unroll
                     for (int j = 0; j < 4; j++)
-                        fw[j] = stats.rstd * __fmaf_rn(-normal<CENTRE>(stats, fx[j]), mean,
-                                                       fdy[j] * ((weight ? fw[j] : 1.0f) + job.weight_offset) - mean_g);
-                    if (dres) {
-                        c.load(job.dres.type, dres, f);
-#pragma unroll
-                        for (int j = 0; j < 4; j++)
-                            fw[j] += f[j];
-                    }
-                    c.store(job.dx.type, dx, fw);
+                        g[j] += h[j];
                 }
-                if (dw) {
-                    if (k != sub)
-                        c.load(SKR_F32, dw, f);
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        float h = normal<CENTRE>(stats, fx[j]);
-                        if (job.round_before_weight)
-                            h = any_rounded(job.x.type, h);
-                        f[j] = __fmaf_rn(fdy[j], h, k != sub ? f[j] : 0.0f);
-                    }
-                    c.store(SKR_F32, dw, f);
-                }
-                if (db) {
-                    if (k != sub)
-                        c.load(SKR_F32, db, f);
-#pragma unroll
-                    for (int j = 0; j < 4; j++)
-                        f[j] = fdy[j] + (k != sub ? f[j] : 0.0f);
-                    c.store(SKR_F32, db, f);
-                }
+                c.store(job.dx.type, dx, g);
             }
         }
     }

@@ -1,8 +1,9 @@
 /* norm_backward_cuda.c - the CUDA half of the plans of the norms' gradients: which kernel, how many parts.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One kernel computes dx and one partial row of dweight (and dbias) for each part, a second one adds the parts in
- * order. The number of parts is a function of types, width, heads and rows, never of the GPU: the same bits everywhere.
+ * One kernel (or, where nothing else fits, one for each) computes dx and one partial row of dweight (and dbias) for
+ * each part, another one adds the parts in order. The number of parts is a function of types, width, heads and rows,
+ * never of the GPU: the same bits everywhere.
  */
 #include "../../cuda/rows_plan.h"
 #include "norm_op.h"
@@ -72,24 +73,29 @@ static skr_cuda_kernel wide_kernel[] = {
                SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"
 };
-#define ANY(norm)                                                                                                      \
+/* The kernels that take anything: [centre], then [four columns at once]. */
+#define KERNEL(name) SKR_KERNEL(norm_backward_sm80, name, 0, 1)
+static skr_cuda_kernel stats_kernel[2] = {KERNEL("skr_rms_norm_backward_stats"),
+                                          KERNEL("skr_layer_norm_backward_stats")};
+static skr_cuda_kernel columns_kernel[2][2] = {
+    {KERNEL("skr_rms_norm_backward_columns1"), KERNEL("skr_rms_norm_backward_columns4")},
+    {KERNEL("skr_layer_norm_backward_columns1"), KERNEL("skr_layer_norm_backward_columns4")}};
+#define DX(norm)                                                                                                       \
     {                                                                                                                  \
-        {SKR_KERNEL(norm_backward_sm80, "skr_" #norm "_norm_backward_any_warp1", 0, 1),                                \
-         SKR_KERNEL(norm_backward_sm80, "skr_" #norm "_norm_backward_any_warp4", 0, 1)},                               \
+        {KERNEL("skr_" norm "_norm_backward_dx_warp1"), KERNEL("skr_" norm "_norm_backward_dx_warp4")},                \
         {                                                                                                              \
-            SKR_KERNEL(norm_backward_sm80, "skr_" #norm "_norm_backward_any_block1", 0, 1),                            \
-                SKR_KERNEL(norm_backward_sm80, "skr_" #norm "_norm_backward_any_block4", 0, 1)                         \
+            KERNEL("skr_" norm "_norm_backward_dx_block1"), KERNEL("skr_" norm "_norm_backward_dx_block4")             \
         }                                                                                                              \
     }
-static skr_cuda_kernel any_kernel[2][2][2] = {ANY(rms), ANY(layer)};
+static skr_cuda_kernel dx_kernel[2][2][2] = {DX("rms"), DX("layer")};
 static const char *const any_variant[2][2] = {{"any warp1", "any warp4"}, {"any block1", "any block4"}};
 static skr_cuda_kernel add_kernel[2] = {SKR_KERNEL(norm_backward_sm80, "skr_norm_add_parts1", 0, 1),
                                         SKR_KERNEL(norm_backward_sm80, "skr_norm_add_parts4", 0, 1)};
 
-/* MIN_ROWS: rows of a part, so that its partial row costs little beside them. ANY_PARTS: parts of the kernels that take
- * anything, enough to fill a GPU; fewer when rows are so wide that the partial sums would take more than ANY_BYTES.
- * RING_SMS: SMs that the parts of a ring fill. */
-enum { MIN_ROWS = 8, ANY_PARTS = 2112, ANY_BYTES = 64 << 20, RING_SMS = 132 };
+/* MIN_ROWS: rows of a part, so that its partial row costs little beside them. COLUMN_BLOCKS: blocks of the columns
+ * kernel, enough to fill a GPU; each of its COLUMN_WARPS warps takes its own rows. RING_SMS: SMs that the parts of a
+ * ring fill. */
+enum { MIN_ROWS = 8, COLUMN_BLOCKS = 4096, COLUMN_WARPS = 8, COLUMNS = 128, RING_SMS = 132 };
 
 static bool aligned(const skr_norm_backward_job *job, int vec)
 {
@@ -214,16 +220,27 @@ static bool plan_ring(skr_norm_backward_job *job, const skr_target *target, int 
     return false;
 }
 
+static void any_step(skr_plan *plan, skr_cuda_kernel *kernel, int64_t grid, uint32_t block)
+{
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = kernel;
+    step->grid = (uint32_t)skr_min(grid, INT32_MAX);
+    step->block = block;
+    step->overlap = true;
+}
+
 static void plan_any(skr_norm_backward_job *job, skr_plan *plan)
 {
-    int block = job->n > 2048, four = aligned(job, 4);
-    int64_t most = ANY_BYTES / 4 / job->n;
-    set_parts(job, most > ANY_PARTS ? ANY_PARTS : most, 1);
-    skr_step *step = skr_plan_step(plan);
-    step->kernel = &any_kernel[job->centre != 0][block][four];
-    step->grid = (uint32_t)(block ? job->n_parts : skr_ceil_div(job->n_parts, 4));
-    step->block = block ? 512 : 128;
-    step->overlap = true;
+    bool sums = job->dweight.data || job->dbias.data;
+    int centre = job->centre != 0, block = job->n > 2048, four = aligned(job, 4);
+    int64_t m = job->rows.m, chunks = skr_ceil_div(job->n, COLUMNS);
+    set_parts(job, skr_ceil_div(COLUMN_BLOCKS, chunks), COLUMN_WARPS);
+    if (!job->rstd.data)
+        any_step(plan, &stats_kernel[centre], skr_ceil_div(m, 4), 128);
+    if (sums)
+        any_step(plan, &columns_kernel[centre][four], skr_mul(job->n_parts, chunks), 32 * COLUMN_WARPS);
+    if (job->dx.data)
+        any_step(plan, &dx_kernel[centre][block][four], block ? m : skr_ceil_div(m, 4), block ? 512 : 128);
     plan->variant = any_variant[block][four];
 }
 
@@ -232,8 +249,6 @@ static void plan_sums(const skr_norm_backward_job *job, skr_plan *plan)
 {
     int64_t width = job->heads * job->n, parts = job->n_parts / job->heads, warps = skr_ceil_div(parts, 4);
     int four = job->n % 4 == 0 && width >= 16384;
-    int64_t sums = (job->dweight.data != NULL) + (job->dbias.data != NULL);
-    plan->workspace_bytes = (size_t)(job->n_parts * job->n * sums) * sizeof(float);
     skr_step *step = skr_plan_step(plan);
     step->kernel = &add_kernel[four];
     step->grid = (uint32_t)skr_ceil_div(width, four ? 128 : 32);
@@ -250,10 +265,10 @@ saker_status skr_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *
         return skr_fail(call, SAKER_OVERFLOW, "%lld heads of %lld columns do not fit one launch", (long long)job->heads,
                         (long long)job->n);
     job->n_parts = job->rows_per_part = 0;
-    if (job->rows.m == 0) {
+    bool done = job->rows.m == 0;
+    if (done) {
         plan->variant = "empty sums";
     } else {
-        bool done = false;
         if (job->rows.m > SKR_ROWS_MOST)
             skr_why(plan, "row kernels: %lld rows, they count in 32 bits", (long long)job->rows.m);
         else if (!aligned(job, vec))
@@ -268,7 +283,11 @@ saker_status skr_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *
         if (!done)
             plan_any(job, plan);
     }
-    if (job->dweight.data || job->dbias.data)
+    int64_t at = 0, sums = (job->dweight.data != NULL) + (job->dbias.data != NULL);
+    skr_take(&at, skr_mul(job->n_parts, skr_mul(job->n, sums * (int64_t)sizeof(float))));
+    if (!done && !job->rstd.data)
+        job->stats_at = skr_take(&at, skr_mul(job->rows.m, 4 * sizeof(float)));
+    if (sums)
         plan_sums(job, plan);
-    return SAKER_OK;
+    return skr_take_done(call, at, plan);
 }

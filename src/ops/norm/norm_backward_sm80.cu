@@ -12,10 +12,13 @@
 #include "norm_kernels.def"
 
 #define ANY(norm)                                                                                                      \
-    BACKWARD(skr_##norm##_norm_backward_any_warp1, 128, 1, norm_backward_any<CENTRE_##norm, 32, 128, 1>::run(job))     \
-    BACKWARD(skr_##norm##_norm_backward_any_warp4, 128, 1, norm_backward_any<CENTRE_##norm, 32, 128, 4>::run(job))     \
-    BACKWARD(skr_##norm##_norm_backward_any_block1, 512, 1, norm_backward_any<CENTRE_##norm, 512, 512, 1>::run(job))   \
-    BACKWARD(skr_##norm##_norm_backward_any_block4, 512, 1, norm_backward_any<CENTRE_##norm, 512, 512, 4>::run(job))
+    BACKWARD(skr_##norm##_norm_backward_stats, 128, 1, norm_backward_stats<CENTRE_##norm, 128>::run(job))              \
+    BACKWARD(skr_##norm##_norm_backward_columns1, 256, 1, norm_backward_columns<CENTRE_##norm, 8, 1>::run(job))        \
+    BACKWARD(skr_##norm##_norm_backward_columns4, 256, 1, norm_backward_columns<CENTRE_##norm, 8, 4>::run(job))        \
+    BACKWARD(skr_##norm##_norm_backward_dx_warp1, 128, 1, norm_backward_dx<CENTRE_##norm, 32, 128, 1>::run(job))       \
+    BACKWARD(skr_##norm##_norm_backward_dx_warp4, 128, 1, norm_backward_dx<CENTRE_##norm, 32, 128, 4>::run(job))       \
+    BACKWARD(skr_##norm##_norm_backward_dx_block1, 512, 1, norm_backward_dx<CENTRE_##norm, 512, 512, 1>::run(job))     \
+    BACKWARD(skr_##norm##_norm_backward_dx_block4, 512, 1, norm_backward_dx<CENTRE_##norm, 512, 512, 4>::run(job))
 ANY(rms)
 ANY(layer)
 BACKWARD(skr_norm_add_parts1, 1024, 1, norm_add_parts<1>(job))

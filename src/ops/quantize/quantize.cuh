@@ -309,42 +309,6 @@ SKR_DEVICE void quantize_any(const skr_quantize_job &job)
 
 /* ---------------------------------------------------------------- and back */
 
-/* Two fp8 codes in the low bytes: f16 holds every one of their values. */
-template <int TYPE> SKR_DEVICE void fp8_values2(uint32_t codes, float &lo, float &hi)
-{
-    uint32_t two;
-#if __CUDA_ARCH__ >= 890
-    if (TYPE == SKR_E4M3)
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-    else
-        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-    unpack2<SKR_F16>(two, lo, hi);
-#else
-    if (TYPE == SKR_E5M2) { /* f16's own exponent */
-        two = (codes & 0xffu) << 8 | (codes & 0xff00u) << 16;
-        unpack2<SKR_F16>(two, lo, hi);
-        return;
-    }
-    /* Exponents of f16 are 8 more. */
-    two = (codes & 0x80u) << 8 | (codes & 0x7fu) << 7 | (codes & 0x8000u) << 16 | (codes & 0x7f00u) << 15;
-    unpack2<SKR_F16>(two, lo, hi);
-    lo = (codes & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : lo * 256.0f;
-    hi = (codes & 0x7f00u) == 0x7f00u ? __uint_as_float(0x7fc00000u) : hi * 256.0f;
-#endif
-}
-
-/* The value of a code, a byte; i4: a nibble in the low bits. */
-template <int TYPE> SKR_DEVICE float value_of(uint32_t code)
-{
-    if (TYPE == SKR_I8)
-        return (float)(int8_t)code;
-    if (TYPE == SKR_I4)
-        return (float)((int)(code << 28) >> 28);
-    float lo, hi;
-    fp8_values2<TYPE>(code, lo, hi);
-    return lo;
-}
-
 /* The bytes of V codes. */
 template <int V> SKR_DEVICE uint2 load_codes(int type, const void *p)
 {

@@ -1,13 +1,12 @@
-/* activation_math.cuh - the activation functions and their derivatives on the GPU, in f32.
+/* act.cuh - the activation functions and their derivatives on the GPU, in f32.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The formulas are those of activation_cpu.h, and the polynomials those of src/cpu/simd/vmath.h. Each function is
+ * The formulas are those of src/cpu/simd/act.h, and the polynomials those of src/cpu/simd/vmath.h. Each function is
  * within 4 ulp: the exponential is the hardware's 2^t (2 ulp) with the rounding error of t put back. */
-#ifndef SKR_ACTIVATION_MATH_CUH
-#define SKR_ACTIVATION_MATH_CUH
+#ifndef SKR_ACT_CUH
+#define SKR_ACT_CUH
 
-#include "../../cuda/device.cuh"
-#include "activation.h"
+#include "device.cuh"
 
 /* The smaller, NaN if one is NaN. */
 SKR_DEVICE float least(float a, float b)

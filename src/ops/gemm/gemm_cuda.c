@@ -1,0 +1,113 @@
+/* gemm_cuda.c - the CUDA half of gemm's plan: the general kernels, and what comes after the others.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_cuda.h"
+
+SKR_FATBIN(gemm_sm80)
+
+static skr_cuda_kernel any_float = SKR_KERNEL(gemm_sm80, "skr_gemm_any_float", 0, 1);
+static skr_cuda_kernel any_int = SKR_KERNEL(gemm_sm80, "skr_gemm_any_int", 0, 1);
+static skr_cuda_kernel fma_kernel = SKR_KERNEL(gemm_sm80, "skr_gemm_fma", 0, 1);
+static skr_cuda_kernel rows_kernel[2] = {SKR_KERNEL(gemm_sm80, "skr_gemm_rows_f16", 0, 1),
+                                         SKR_KERNEL(gemm_sm80, "skr_gemm_rows_bf16", 0, 1)};
+static skr_cuda_kernel finish_float = SKR_KERNEL(gemm_sm80, "skr_gemm_finish_float", 0, 1);
+static skr_cuda_kernel finish_int = SKR_KERNEL(gemm_sm80, "skr_gemm_finish_int", 0, 1);
+static skr_cuda_kernel add_dbias = SKR_KERNEL(gemm_sm80, "skr_gemm_add_dbias", 0, 1);
+
+enum { THREADS = 256, MOST_BLOCKS = 1 << 20 };
+
+static void add_step(skr_plan *plan, skr_cuda_kernel *kernel, int64_t blocks)
+{
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = kernel;
+    step->grid = (uint32_t)skr_max(1, skr_min(blocks, MOST_BLOCKS));
+    step->block = THREADS;
+    step->overlap = true;
+}
+
+/* Sums of products of whole numbers that no scale touches on the way. */
+static bool integers(const skr_gemm_job *job)
+{
+    return job->a.at.type == SKR_I32 || (job->a.at.type == SKR_I8 && job->b.at.type == SKR_I8 &&
+                                         job->scaling != SKR_GEMM_BLOCK && job->scaling != SKR_GEMM_GROUP);
+}
+
+/* Rows of 16 bytes along one of its dimensions. */
+static bool vectors(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols)
+{
+    int64_t pitch = m->at.col_stride == 1 ? (rows > 1 ? m->row : 0) : (cols > 1 ? m->at.col_stride : 0), bits = pitch;
+    if (m->at.col_stride != 1 && m->row != 1)
+        return false;
+    for (int i = 0; i < job->batch.n_dims; i++)
+        bits |= job->batch.dims[i] > 1 ? m->at.stride[i] : 0;
+    return (uintptr_t)m->at.data % 16 == 0 && bits * skr_type_bytes(m->at.type) % 16 == 0;
+}
+
+/* Few rows of a, or few columns of b, which is the same transposed. */
+static bool plan_rows(skr_gemm_job *job, skr_plan *plan)
+{
+    int type = job->a.at.type;
+    if (type != job->b.at.type || (type != SKR_F16 && type != SKR_BF16) || job->schedule ||
+        job->scaling > SKR_GEMM_ROW_COLUMN || job->dbias.data || job->k % 8 || job->k < 8 || job->m < 1 || job->n < 1)
+        return false;
+    if (job->m > SKR_GEMM_ROWS_MOST && job->n <= SKR_GEMM_ROWS_MOST && skr_gemm_may_swap(job))
+        skr_gemm_swap(job);
+    int64_t blocks = skr_mul(skr_ceil_div(job->n, SKR_GEMM_ROWS_COLUMNS), job->batch.m);
+    if (job->m > SKR_GEMM_ROWS_MOST || blocks < 1 || blocks > INT32_MAX || job->a.at.col_stride != 1 ||
+        job->b.row != 1 || !vectors(job, &job->a, job->m, job->k) || (job->n > 1 && job->b.at.col_stride == 1) ||
+        !vectors(job, &job->b, job->k, job->n))
+        return false;
+    plan->variant = type == SKR_F16 ? "few rows f16" : "few rows bf16";
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &rows_kernel[type == SKR_BF16];
+    step->grid = (uint32_t)blocks;
+    step->block = 512;
+    step->overlap = true;
+    return true;
+}
+
+/* True f32 of some size, and its scales if any come after the sums. */
+static bool plan_fma(const skr_gemm_job *job, skr_plan *plan)
+{
+    int64_t tiles = skr_mul(skr_ceil_div(job->m, 128), skr_mul(skr_ceil_div(job->n, 128), job->batch.m));
+    if (job->a.at.type != SKR_F32 || job->scaling > SKR_GEMM_ROW_COLUMN || job->gated == SKR_GEMM_HALVES ||
+        job->m <= 32 || job->n <= 32 || job->k < 1 || tiles > 1 << 24 || tiles < 1 ||
+        skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || !vectors(job, &job->a, job->m, job->k) ||
+        !vectors(job, &job->b, job->k, job->n))
+        return false;
+    plan->variant = "fma f32 128x128";
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &fma_kernel;
+    step->grid = (uint32_t)tiles;
+    step->block = THREADS;
+    step->overlap = true;
+    return true;
+}
+
+/* Tiles that were left in the workspace. */
+static void plan_finish(const skr_gemm_job *job, skr_plan *plan)
+{
+    const skr_gemm_tma *t = &job->tma;
+    int64_t tiles = (int64_t)t->tiles_m * t->tiles_n * t->batches - (t->finish ? 0 : t->whole);
+    if (tiles > 0)
+        add_step(plan, integers(job) ? &finish_int : &finish_float,
+                 tiles * (2 * t->cluster) * (t->columns / SKR_GEMM_SIDE));
+}
+
+saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
+{
+    int64_t at = 0;
+    bool rows = plan_rows(job, plan), tma = !rows && skr_gemm_plan_tma(job, target, plan, &at), ints = integers(job);
+    job->m_tiles = skr_ceil_div(job->m, SKR_GEMM_SIDE);
+    job->n_tiles = skr_ceil_div(job->n, SKR_GEMM_SIDE);
+    int64_t parts = skr_mul(job->batch.m, job->m_tiles);
+    job->parts_at = job->dbias.data ? skr_take(&at, skr_mul(parts, skr_mul(job->n, sizeof(float)))) : 0;
+    if (tma) {
+        plan_finish(job, plan);
+    } else if (!rows && !plan_fma(job, plan)) {
+        plan->variant = ints ? "any int" : "any float";
+        add_step(plan, ints ? &any_int : &any_float, skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles)));
+    }
+    if (job->dbias.data)
+        add_step(plan, &add_dbias, skr_ceil_div(job->n, THREADS));
+    return skr_take_done(call, at, plan);
+}

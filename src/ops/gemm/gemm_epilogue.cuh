@@ -1,0 +1,182 @@
+/* gemm_epilogue.cuh - what CUDA kernels do with sums of products: scales, c, bias, activation, outputs.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Every kernel but those that write d through the copy engine ends here: 64 x 64 sums lie in shared memory, and the
+ * block writes them. The loop is not unrolled, so the code of every option exists once. */
+#ifndef SKR_GEMM_EPILOGUE_CUH
+#define SKR_GEMM_EPILOGUE_CUH
+
+#include "../../cuda/act.cuh"
+#include "gemm.h"
+
+/* Where the matrices of one batch index begin, in elements. */
+struct gemm_batch {
+    int64_t a, b, c, d, pre, saved, a_scale, b_scale, b_zero;
+
+    __device__ __forceinline__ gemm_batch(const skr_gemm_job &job, int64_t z)
+    {
+        a = at(job, job.a, z), b = at(job, job.b, z), c = at(job, job.c, z), d = at(job, job.d, z);
+        pre = at(job, job.pre, z), saved = at(job, job.saved, z), a_scale = at(job, job.a_scale, z);
+        b_scale = at(job, job.b_scale, z), b_zero = at(job, job.b_zero, z);
+    }
+
+    __device__ __forceinline__ static int64_t at(const skr_gemm_job &job, const skr_gemm_matrix &m, int64_t z)
+    {
+        return m.at.data && z ? skr_row_offset(&job.batch, m.at.stride, z) : 0;
+    }
+};
+
+/* Tiles count virtual columns, in which the gate and what it multiplies are neighbours; this is the column of b. */
+SKR_DEVICE int64_t gemm_column(const skr_gemm_job &job, int64_t n)
+{
+    return job.gated == SKR_GEMM_HALVES ? (n >> 1) + (n & 1 ? job.n / 2 : 0) : n;
+}
+
+SKR_DEVICE bool gemm_scaled_late(const skr_gemm_job &job)
+{
+    return job.scaling == SKR_GEMM_TENSOR || job.scaling == SKR_GEMM_ROW_COLUMN;
+}
+
+SKR_DEVICE float gemm_row_factor(const skr_gemm_job &job, const gemm_batch &z, int64_t m)
+{
+    bool rows = gemm_scaled_late(job) || job.scaling == SKR_GEMM_GROUP;
+    if (!rows || !job.a_scale.at.data)
+        return job.alpha;
+    return job.alpha * ((const float *)job.a_scale.at.data)[z.a_scale + m * job.a_scale.at.col_stride];
+}
+
+SKR_DEVICE float gemm_column_factor(const skr_gemm_job &job, const gemm_batch &z, int64_t n)
+{
+    if (!gemm_scaled_late(job) || !job.b_scale.at.data)
+        return 1.0f;
+    return ((const float *)job.b_scale.at.data)[z.b_scale + n * job.b_scale.at.col_stride];
+}
+
+SKR_DEVICE float gemm_load(const skr_gemm_matrix &t, int64_t begin, int64_t m, int64_t n)
+{
+    int64_t i = begin + m * t.row + n * t.at.col_stride;
+    return any_load1(t.at.type, (const char *)t.at.data + i * skr_type_bytes(t.at.type));
+}
+
+SKR_DEVICE void gemm_store(const skr_gemm_matrix &t, int64_t begin, int64_t m, int64_t n, float f)
+{
+    int64_t i = begin + m * t.row + n * t.at.col_stride;
+    any_store1(t.at.type, (char *)t.at.data + i * skr_type_bytes(t.at.type), f);
+}
+
+/* v of one element, stored in pre where that is wanted. n is a column of b. */
+SKR_DEVICE float gemm_value(const skr_gemm_job &job, const gemm_batch &z, int64_t m, int64_t n, float sum)
+{
+    float v = sum * (gemm_row_factor(job, z, m) * gemm_column_factor(job, z, n));
+    if (job.c.at.data)
+        v = __fmaf_rn(job.beta, gemm_load(job.c, z.c, m, n), v);
+    if (job.bias.data) { /* and not + 0 without one: that would change -0 */
+        int64_t i = (job.bias_rows ? m : n) * job.bias.stride;
+        v += any_load1(job.bias.type, (const char *)job.bias.data + i * skr_type_bytes(job.bias.type));
+    }
+    if (job.pre.at.data)
+        gemm_store(job.pre, z.pre, m, n, v);
+    return v;
+}
+
+/* Two neighbouring virtual columns of one row; `second` may be out of range. Leaves in x what was stored in d, before
+ * it was rounded (not gated: dbias does not go with that). */
+SKR_DEVICE void gemm_finish_pair(const skr_gemm_job &job, const gemm_batch &z, int64_t m, int64_t n, bool second,
+                                 float (&x)[2])
+{
+    x[0] = gemm_value(job, z, m, gemm_column(job, n), x[0]);
+    x[1] = second ? gemm_value(job, z, m, gemm_column(job, n + 1), x[1]) : 0.0f;
+    if (job.gated) {
+        float y;
+        forward_vector<true, 1>(job.act, 1.702f, 7.0f, &x[0], &x[1], &y);
+        gemm_store(job.d, z.d, m, n >> 1, y);
+        return;
+    }
+    if (job.saved.at.data) {
+        float s[2] = {gemm_load(job.saved, z.saved, m, n), 0.0f}, up[2] = {0.0f, 0.0f};
+        if (second)
+            s[1] = gemm_load(job.saved, z.saved, m, n + 1);
+        backward_vector<false, 2>(job.act, 0.0f, 0.0f, x, s, up);
+        x[0] = s[0], x[1] = s[1];
+    } else if (job.act) {
+        float y[2];
+        forward_vector<false, 2>(job.act, 0.0f, 0.0f, x, x, y);
+        x[0] = y[0], x[1] = y[1];
+    }
+    gemm_store(job.d, z.d, m, n, x[0]);
+    if (second)
+        gemm_store(job.d, z.d, m, n + 1, x[1]);
+}
+
+/* The same for results that are exact modulo 2^32. */
+SKR_DEVICE void gemm_finish_exact(const skr_gemm_job &job, const gemm_batch &z, int64_t m, int64_t n, uint32_t v)
+{
+    if (job.bias.data)
+        v += ((const uint32_t *)job.bias.data)[(job.bias_rows ? m : n) * job.bias.stride];
+    if (job.c.at.data)
+        v += ((const uint32_t *)job.c.at.data)[z.c + m * job.c.row + n * job.c.at.col_stride];
+    if (job.pre.at.data)
+        ((uint32_t *)job.pre.at.data)[z.pre + m * job.pre.row + n * job.pre.at.col_stride] = v;
+    ((uint32_t *)job.d.at.data)[z.d + m * job.d.row + n * job.d.at.col_stride] = v;
+}
+
+/* Sums that wait to be written: 64 rows of 64, in a pitch that spreads the fragments of the tensor cores over all
+ * banks. S is float or int32_t. */
+template <class S> struct gemm_sums {
+    static constexpr int SIDE = SKR_GEMM_SIDE, PITCH = SIDE + 8, THREADS = 256;
+    __align__(16) S at[SIDE][PITCH];
+
+    /* By all 256 threads, after a barrier; another one follows before the sums change. Row m0, virtual column n0 of
+     * batch z; tile: row of tiles that dbias's partial sums belong to. */
+    __device__ __forceinline__ void write(const skr_gemm_job &job, const gemm_batch &z, int64_t m0, int64_t n0,
+                                          int64_t tile)
+    {
+        constexpr bool INTS = S(0.5) == S(0);
+        int c = (int)threadIdx.x % 32 * 2;
+        int64_t n = n0 + c;
+        float down[2] = {0.0f, 0.0f};
+        if (n < job.n)
+#pragma unroll 1
+            for (int r = (int)threadIdx.x / 32; r < SIDE && m0 + r < job.m; r += THREADS / 32) {
+                if (INTS && job.exact) {
+                    gemm_finish_exact(job, z, m0 + r, n, (uint32_t)at[r][c]);
+                    if (n + 1 < job.n)
+                        gemm_finish_exact(job, z, m0 + r, n + 1, (uint32_t)at[r][c + 1]);
+                    continue;
+                }
+                float x[2] = {(float)at[r][c], (float)at[r][c + 1]};
+                gemm_finish_pair(job, z, m0 + r, n, n + 1 < job.n, x);
+                down[0] += x[0], down[1] += x[1];
+            }
+        if (!job.dbias.data)
+            return;
+        __syncthreads();
+        float(*rows)[SIDE] = (float(*)[SIDE])at;
+        rows[threadIdx.x / 32][c] = down[0], rows[threadIdx.x / 32][c + 1] = down[1];
+        __syncthreads();
+        if (threadIdx.x < SIDE && n0 + threadIdx.x < job.n) {
+            float all = 0.0f;
+            for (int i = 0; i < THREADS / 32; i++)
+                all += rows[i][threadIdx.x];
+            ((float *)((char *)job.head.workspace + job.parts_at))[tile * job.n + n0 + threadIdx.x] = all;
+        }
+    }
+};
+
+/* dbias: the partial sums of the rows of tiles, added in order. */
+SKR_DEVICE void gemm_add_dbias(const skr_gemm_job &job)
+{
+    wait_for_previous();
+    let_next_start();
+    const float *part = (const float *)((const char *)job.head.workspace + job.parts_at);
+    int64_t parts = job.batch.m * job.m_tiles;
+    for (int64_t n = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; n < job.n; n += (int64_t)gridDim.x * blockDim.x) {
+        double sum = 0;
+        for (int64_t p = 0; p < parts; p++)
+            sum += part[p * job.n + n];
+        char *to = (char *)job.dbias.data + n * job.dbias.stride * skr_type_bytes(job.dbias.type);
+        any_store1(job.dbias.type, to, job.accumulate ? any_load1(job.dbias.type, to) + (float)sum : (float)sum);
+    }
+}
+
+#endif

@@ -1,0 +1,276 @@
+/* gemm_tma_cuda.c - gemm's plan for Hopper's tensor cores: may the copy engine read it, which tile, which schedule.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_cuda.h"
+
+SKR_FATBIN(gemm_bf16_sm90)
+SKR_FATBIN(gemm_f16_sm90)
+SKR_FATBIN(gemm_i8_sm90)
+
+#define SCHEDULES(text)                                                                                                \
+    {                                                                                                                  \
+        text " data-parallel", text " persistent", text " split-K", text " stream-K"                                   \
+    }
+
+static const struct {
+    int type, at, bt, columns, plain;
+    const char *variant[4];
+} shapes[] = {
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
+    {T, AT, BT, columns, plain, SCHEDULES("tma " #type " " #layout " 128x" #columns)},
+#include "gemm_kernels.def"
+};
+static skr_cuda_kernel kernels[] = {
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
+    SKR_KERNEL(file, "skr_gemm_" #type "_" #layout "_" #columns "_" #plain, SKR_GEMM_TMA_SHARED, 2),
+#include "gemm_kernels.def"
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+enum { DATA_PARALLEL, PERSISTENT, SPLIT_K, STREAM_K };
+
+/* ---------------------------------------------------------------- what the copy engine can read */
+
+/* 0: the second index runs along memory, 1: the first does, -1: neither. */
+static int along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
+{
+    return m->at.col_stride == 1 || cols == 1 ? 0 : m->row == 1 || rows == 1 ? 1 : -1;
+}
+
+/* The matrix [rows, cols], read along its first index where `turned`, in boxes of 128-byte rows. NULL, or what stands
+ * in the way. */
+static const char *box_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
+                          int box_rows, skr_matrix_box *out)
+{
+    int bytes = skr_type_bytes(m->at.type), unit = 16 / bytes;
+    int64_t inner = turned ? rows : cols, outer = turned ? cols : rows, pitch = turned ? m->at.col_stride : m->row;
+    *out = (skr_matrix_box){.data = m->at.data, .type = m->at.type, .rows = outer, .cols = inner, .batches = 1};
+    out->row_stride = outer > 1 ? pitch : skr_mul(skr_ceil_div(inner, unit), unit);
+    out->box_rows = box_rows;
+    out->box_cols = 128 / bytes;
+    out->swizzle_bytes = 128;
+    if (job->batch.m > 1 && m->at.stride[0]) {
+        out->batches = job->batch.m;
+        out->batch_stride = m->at.stride[0];
+    }
+    if ((uintptr_t)m->at.data % 16 || out->row_stride % unit || out->batch_stride % unit)
+        return "is not aligned to 16 bytes";
+    if (out->row_stride < 1 || out->row_stride >= (int64_t)1 << 36 || out->batch_stride >= (int64_t)1 << 36)
+        return "has a stride that is too large";
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- which kernel, which schedule */
+
+typedef struct choice {
+    int shape, schedule, cluster, units, whole, left, slices;
+    int64_t tiles;
+    double us;
+} choice;
+
+/* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
+static double step_us(const skr_gemm_job *job, int columns, int cluster)
+{
+    double us = columns == 256 ? 0.68 : 0.37;
+    return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
+}
+
+/* How a schedule cuts the tiles among the clusters that a GPU holds at once (gemm_work.cuh). False: it has no way that
+ * differs from the simpler ones. */
+static bool cut(choice *c, int64_t steps, int64_t resident)
+{
+    int64_t tiles = c->tiles, units = skr_min(resident, tiles);
+    switch (c->schedule) {
+    case DATA_PARALLEL:
+        units = tiles;
+        break;
+    case SPLIT_K: /* as many equal parts of each tile as fill the GPU, at least 2 steps in each */
+        units = tiles * skr_max(1, skr_min(resident / tiles, steps / 2));
+        break;
+    case STREAM_K:
+        units = skr_min(resident, skr_max(1, skr_mul(tiles, steps) / 2));
+        break;
+    }
+    bool cuts = c->schedule >= SPLIT_K && units > 1 && !(c->schedule == SPLIT_K && units == tiles);
+    if (tiles % units * steps < 2 * units) /* slices of less than 2 steps */
+        cuts = false;
+    c->units = (int)units;
+    c->whole = (int)(cuts ? tiles / units * units : tiles);
+    c->left = (int)(tiles - c->whole);
+    c->slices = c->left ? (int)(units / c->left) : 0;
+    return c->schedule < SPLIT_K || c->left;
+}
+
+static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
+{
+    const int columns = shapes[c.shape].columns, bytes = skr_type_bytes(job->a.at.type);
+    int64_t rows = (int64_t)SKR_GEMM_TMA_ROWS * c.cluster, steps = skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / bytes);
+    int64_t resident = skr_max(1, target->n_sms / c.cluster);
+    c.tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
+    if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS) ||
+        (!cut(&c, steps, resident) && !job->schedule))
+        return;
+    double waves = (double)skr_ceil_div(c.whole, skr_min(c.units, resident));
+    double us = 3 + waves * ((double)steps * step_us(job, columns, c.cluster) + 1.5);
+    if (c.left) { /* a part of the k steps each; then all parts are written, read and added */
+        double part = (double)steps * c.left / c.units, used = (double)skr_min(job->m, rows);
+        int ranges = c.units - c.slices * c.left;
+        us += part * step_us(job, columns, c.cluster) + 5 + (ranges ? 2 + (double)c.left / ranges : 0);
+        us += 2 * (double)c.left * (c.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
+    }
+    /* Fewer blocks than SMs cannot draw on all of the memory. */
+    double read = (double)job->batch.m * ((double)job->m + (double)job->n) * (double)job->k * bytes / 4.2e6;
+    double busy = (double)skr_min((int64_t)c.units * c.cluster, target->n_sms) / target->n_sms;
+    read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (c.left ? 5 : 0);
+    c.us = (us > read ? us : read) * (c.left ? 1.02 : 1); /* cutting has to pay */
+    if (best->shape < 0 || c.us < best->us)
+        *best = c;
+}
+
+static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt, bool plain)
+{
+    choice best = {.shape = -1};
+    for (int i = 0; i < N_SHAPES; i++) {
+        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt || shapes[i].plain != plain)
+            continue;
+        for (int cluster = 2; cluster >= 1; cluster--)
+            for (int s = DATA_PARALLEL; s <= STREAM_K; s++)
+                if (job->schedule == 0 ? s != DATA_PARALLEL : s == job->schedule - 1)
+                    consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
+    }
+    return best;
+}
+
+/* ---------------------------------------------------------------- the plan */
+
+/* The kernel itself can write d: no option but those of gemm_tma.cuh, rows of d in vectors. */
+static bool writes_itself(const skr_gemm_job *job)
+{
+    const skr_gemm_matrix *d = &job->d;
+    int64_t width = job->gated ? job->n / 2 : job->n, bits = (int64_t)(uintptr_t)d->at.data;
+    int bytes = skr_type_bytes(d->at.type);
+    if (job->m > 1)
+        bits |= d->row * bytes;
+    if (job->batch.m > 1)
+        bits |= d->at.stride[0] * bytes;
+    return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
+           job->gated != SKR_GEMM_INTERLEAVED && job->scaling <= SKR_GEMM_ROW_COLUMN &&
+           !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
+}
+
+static bool is_plain(const skr_gemm_job *job)
+{
+    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR &&
+           (job->d.at.type == SKR_F16 || job->d.at.type == SKR_BF16);
+}
+
+static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
+{
+    int a = job->a.at.type;
+    const char *why = NULL;
+    if (target->sm != 90 || target->shared_bytes < SKR_GEMM_TMA_SHARED)
+        why = "they need compute capability 9.0";
+    else if (a != job->b.at.type || !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8) || job->scaling == SKR_GEMM_GROUP ||
+             job->scaling == SKR_GEMM_BLOCK)
+        why = "they take f16, bf16 and i8, without scales that change along k";
+    else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)
+        why = "sizes are 1 to 2^30 there";
+    else if (job->batch.n_dims > 1 || job->batch.m < 1 || job->batch.m > 1 << 20)
+        why = "a batch has one stride there";
+    if (why)
+        skr_why(plan, "tensor core kernels for Hopper: %s", why);
+    return !why;
+}
+
+/* The boxes of a, b and, where the copy engine writes it, d. NULL, or what stands in the way. */
+static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
+{
+    const skr_gemm_tma *t = &job->tma;
+    const char *bad = box_of(job, &job->a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
+    if (!bad)
+        bad = box_of(job, &job->b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
+    if (!bad && t->store)
+        bad = box_of(job, &job->d, job->m, job->n, false, 64, &out[2]);
+    return bad;
+}
+
+static saker_status bind_maps(skr_call *call, void *opaque)
+{
+    skr_gemm_job *job = opaque;
+    skr_matrix_box box[3];
+    boxes(job, box);
+    SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->tma.a));
+    SKR_TRY(skr_tensor_map_3d(call, &box[1], &job->tma.b));
+    return job->tma.store ? skr_tensor_map_3d(call, &box[2], &job->tma.d) : SAKER_OK;
+}
+
+bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at_end)
+{
+    static const char *const names[] = {"data-parallel", "persistent", "split-K", "stream-K"};
+    if (!suits(job, target, plan))
+        return false;
+    if (job->d.at.col_stride != 1 && job->d.row == 1 && skr_gemm_may_swap(job))
+        skr_gemm_swap(job);
+    int at = along(&job->a, job->m, job->k), bt = along(&job->b, job->k, job->n);
+    if (at < 0 || bt < 0) {
+        skr_why(plan, "tensor core kernels for Hopper: a or b has no dimension of stride 1");
+        return false;
+    }
+    bt = !bt; /* of b [K, N] the first index is k */
+    if (bt && job->gated == SKR_GEMM_HALVES && job->n / 2 * skr_type_bytes(job->b.at.type) % 16) {
+        skr_why(plan, "tensor core kernels for Hopper: the halves of b's rows are not aligned to 16 bytes");
+        return false;
+    }
+    bool direct = writes_itself(job), plain = direct && is_plain(job);
+    choice c = choose(job, target, at, bt, plain);
+    if (c.shape < 0 && direct) { /* through the workspace, then */
+        direct = plain;
+        c = choose(job, target, at, bt, !plain);
+    }
+    if (c.shape < 0) {
+        skr_why(plan, "tensor core kernels for Hopper: none for this layout (8-bit types want k along memory)");
+        return false;
+    }
+    skr_gemm_tma *t = &job->tma;
+    skr_matrix_box box[3];
+    int columns = shapes[c.shape].columns, bk = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type);
+    t->columns = columns;
+    t->at = at;
+    t->bt = bt;
+    t->store = direct && plain;
+    const char *bad = boxes(job, box);
+    if (bad) {
+        skr_why(plan, "tensor core kernels for Hopper: a, b or d %s", bad);
+        return false;
+    }
+    plan->bind = bind_maps;
+    plan->bind_job = job;
+    t->cluster = c.cluster;
+    t->tiles_m = (int32_t)skr_ceil_div(job->m, (int64_t)SKR_GEMM_TMA_ROWS * c.cluster);
+    t->tiles_n = (int32_t)skr_ceil_div(job->n, columns);
+    t->batches = (int32_t)job->batch.m;
+    t->batch_a = job->batch.m > 1 && job->a.at.stride[0] != 0;
+    t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
+    t->group = 16 / c.cluster;
+    t->steps = (int32_t)skr_ceil_div(job->k, bk);
+    t->units = c.units;
+    t->whole = c.whole;
+    t->left = c.left;
+    t->slices = c.slices;
+    t->finish = !direct;
+    t->burst =
+        job->m <= SKR_GEMM_TMA_ROWS ? (columns == 256 ? 2 : 3) : 1; /* long rows of b, where they are all there is */
+    int64_t slots = (int64_t)c.left * (c.slices + 2) + (t->finish ? c.whole : 0);
+    t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
+    plan->variant = shapes[c.shape].variant[c.schedule];
+    skr_why(plan, "%s: %lld tiles of 128x%d, %d blocks in a cluster, %lld k steps, %d units, about %.0f us%s",
+            names[c.schedule], (long long)(c.tiles * c.cluster), columns, c.cluster, (long long)t->steps, t->units,
+            c.us, t->finish ? ", written by a second kernel" : "");
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &kernels[c.shape];
+    step->grid = (uint32_t)(c.units * c.cluster);
+    step->block = 384;
+    step->cluster = (uint32_t)c.cluster;
+    step->shared_bytes = SKR_GEMM_TMA_SHARED;
+    step->overlap = true;
+    return true;
+}

@@ -1,0 +1,11 @@
+/* gemm_tma_kernels.cuh - the instances of one type's file.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_tma.cuh"
+
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
+    extern "C" __global__ void __launch_bounds__(384, 1)                                                               \
+        skr_gemm_##type##_##layout##_##columns##_##plain(const __grid_constant__ skr_gemm_job job)                     \
+    {                                                                                                                  \
+        gemm_tma<T, columns, AT, BT, plain>::run(job);                                                                 \
+    }
+#include "gemm_kernels.def"

@@ -1,0 +1,101 @@
+/* gemm_work.cuh - which tiles, and which part of their k, a block of the Hopper kernels takes.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Units are clusters of blocks that stay. The first `whole` tiles are dealt out one by one. Of the `left` others, fewer
+ * than units, each is cut along k: first into `slices` equal ones, as many as give each unit at most one; what is left
+ * of their k, less than a slice, is one line that is dealt out to the units without a slice (stream-K; where nothing is
+ * left, split-K). So units that share an operand read the same part of it at the same time, for L2 to serve them;
+ * ranges that start anywhere read it from memory again and again. Parts go to the workspace as f32 (or i32), slices + 2
+ * slots for each tile: a remainder has at most two pieces, for the ranges of the line are longer than it. Where every
+ * tile needs gemm_finish.cuh, whole ones have a slot each, behind those. Parts are added in the order of k: the same
+ * bits in every run. */
+#ifndef SKR_GEMM_WORK_CUH
+#define SKR_GEMM_WORK_CUH
+
+#include "gemm.h"
+
+/* Where slice j of a left tile begins; that of `slices` is where the remainder does. */
+SKR_INLINE int gemm_slice(const skr_gemm_tma &t, int j)
+{
+    return (int)((int64_t)j * t.steps * t.left / t.units);
+}
+
+/* Where range v of the remainders' line begins. */
+SKR_INLINE int64_t gemm_range(const skr_gemm_tma &t, int v)
+{
+    return (int64_t)v * t.left * (t.steps - gemm_slice(t, t.slices)) / (t.units - t.slices * t.left);
+}
+
+/* Tile i: groups of rows of tiles, down each column of a group first. The row is that of the cluster's first block. */
+SKR_INLINE void gemm_place(const skr_gemm_tma &t, int i, int &row, int &col, int &z)
+{
+    int each = t.tiles_m * t.tiles_n, per = t.group * t.tiles_n;
+    z = i / each, i -= z * each;
+    int g = i / per, r = i - g * per, rows = min(t.group, t.tiles_m - g * t.group);
+    row = (g * t.group + r % rows) * t.cluster * SKR_GEMM_TMA_ROWS;
+    col = r / rows * t.columns;
+}
+
+struct gemm_work {
+    const skr_gemm_job &job;
+    int rank, unit, tile;
+    int64_t at, end;
+    int row, col, z, first, last, slot; /* slot < 0: d itself */
+
+    __device__ __forceinline__ gemm_work(const skr_gemm_job &j, int block_rank)
+        : job(j), rank(block_rank), unit((int)blockIdx.x / j.tma.cluster), tile(unit), at(0), end(0)
+    {
+        const skr_gemm_tma &t = job.tma;
+        int v = unit - t.slices * t.left;
+        if (t.left && v < 0)
+            end = 1; /* one slice */
+        else if (t.left)
+            at = gemm_range(t, v), end = gemm_range(t, v + 1);
+    }
+
+    __device__ __forceinline__ bool next()
+    {
+        const skr_gemm_tma &t = job.tma;
+        if (tile < t.whole) {
+            first = 0, last = t.steps;
+            slot = t.finish ? t.left * (t.slices + 2) + tile : -1;
+            place(tile);
+            tile += t.units;
+            return true;
+        }
+        if (at >= end)
+            return false;
+        int which, part;
+        if (unit < t.slices * t.left) {
+            which = unit % t.left, part = unit / t.left;
+            first = gemm_slice(t, part), last = gemm_slice(t, part + 1);
+            at = end;
+        } else {
+            int begin = gemm_slice(t, t.slices), rest = t.steps - begin;
+            which = (int)(at / rest);
+            int from = (int)(at - (int64_t)which * rest), count = (int)min((int64_t)(rest - from), end - at);
+            part = t.slices + (from > 0);
+            first = begin + from, last = first + count;
+            at += count;
+        }
+        slot = which * (t.slices + 2) + part;
+        place(t.whole + which);
+        return true;
+    }
+
+    __device__ __forceinline__ void place(int i)
+    {
+        gemm_place(job.tma, i, row, col, z);
+        row += rank * SKR_GEMM_TMA_ROWS;
+        if (slot >= 0)
+            slot = slot * job.tma.cluster + rank;
+    }
+};
+
+/* Where one warpgroup's sums lie: for each 8 columns 16 bytes of each thread. */
+SKR_INLINE char *gemm_slot(const skr_gemm_job &job, int slot, int group)
+{
+    return (char *)job.head.workspace + job.tma.slots_at + ((int64_t)slot * 2 + group) * job.tma.columns * 64 * 4;
+}
+
+#endif
