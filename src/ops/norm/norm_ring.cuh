@@ -12,7 +12,7 @@
 #include "norm_rows.cuh"
 
 template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
-    using Owner = cluster_owner<THREADS, CENTRE ? 4 : 2>;
+    using Owner = cluster_owner<THREADS>;
     using place = ring_place<S>;
     static constexpr int V = skr_elem<T>::vec, L = THREADS; /* L: vectors of a chunk */
     struct shared {
@@ -103,15 +103,15 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
             }
         owner.ready();
         int valid = (vectors - column(0) + stride - 1) / stride;
-        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (CENTRE)
-            piece = piece_of<Owner, V, P>(valid, job.n);
         place p;
         for (int t = 0; t < turns; t++) {
             place start = p;
             skr_row at = row_of(job.rows, row + t * step);
-            norm_stats stats =
-                row_stats<CENTRE, V, P>(owner, job.n, job.eps, valid, piece, [&](int i, float *f) { get(p, i, f); });
+            norm_stats stats = row_stats<CENTRE, V, P>(owner, job.n, job.eps, valid, [&](int i, float *f) {
+                if (i == 0)
+                    p = start;
+                get(p, i, f);
+            });
             if (threadIdx.x == 0 && owner.rank() == 0)
                 save_stats<CENTRE>(job, at, stats);
             char *y = row_at<char>(job.y, at, skr_elem<T>::bytes);
