@@ -43,7 +43,7 @@ typedef enum suite_role {
 /* What of a tensor's shape no other argument fixes: another one there is no error. */
 typedef enum suite_free { SUITE_FIXED, SUITE_ANY_WIDTH, SUITE_ANY_SHAPE } suite_free;
 
-enum { SUITE_MAX_TENSORS = 20, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
+enum { SUITE_MAX_TENSORS = 28, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
 
 typedef struct suite_tensor {
     const char *field; /* argument name */
@@ -66,7 +66,8 @@ typedef enum suite_use {
     SUITE_DEMO = 4,        /* also part of `make demo`, on the device that the other bits name */
     SUITE_CACHE = 8,       /* CPU bench, in cache */
     SUITE_BENCH_CUDA = 16, /* GPU bench */
-    SUITE_CPU_ONLY = 32    /* CHECK is not for a GPU: there is no kernel for it yet */
+    SUITE_CPU_ONLY = 32,   /* CHECK is not for a GPU: there is no kernel for it yet */
+    SUITE_ALL = 64         /* correctness, only when everything is asked for (runner --all) */
 } suite_use;
 
 typedef struct suite_case {
