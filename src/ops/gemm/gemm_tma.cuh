@@ -108,7 +108,7 @@ template <int T, int BN, bool AT, bool BT, bool PLAIN> struct gemm_tma {
 
     __device__ __forceinline__ void produce() const
     {
-        registers_down<32>();
+        registers_down<24>(); /* 128 * 24 + 256 * 240: what 384 threads begin with, 168 each; more would wait for ever */
         if (threadIdx.x != 256)
             return;
         int stage = 0, phase = 0, burst = job.tma.burst, ready = 0;
