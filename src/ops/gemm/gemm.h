@@ -47,7 +47,9 @@ typedef struct skr_gemm_tma {
     int32_t whole;            /* tiles that are dealt out whole (gemm_work.cuh) */
     int32_t left, slices;     /* tiles that are cut along k, and into how many equal parts */
     int32_t at, bt;           /* m runs along memory in a, n does in b; else k */
+    int32_t plain;            /* no option but one factor, d as the kernel stores it best */
     int32_t store;            /* d is written by the copy engine */
+    int32_t once;             /* b is read once: L2 need not keep it */
     int32_t burst;            /* stages that are filled at a time */
     int32_t finish;           /* every tile goes through the workspace */
     int64_t slots_at;

@@ -66,7 +66,7 @@ static bool plan_rows(skr_gemm_job *job, skr_plan *plan)
 }
 
 /* True f32 of some size, and its scales if any come after the sums. */
-static bool plan_fma(const skr_gemm_job *job, skr_plan *plan)
+static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
 {
     int64_t tiles = skr_mul(skr_ceil_div(job->m, 128), skr_mul(skr_ceil_div(job->n, 128), job->batch.m));
     if (job->a.at.type != SKR_F32 || job->scaling > SKR_GEMM_ROW_COLUMN || job->gated == SKR_GEMM_HALVES ||
@@ -74,6 +74,9 @@ static bool plan_fma(const skr_gemm_job *job, skr_plan *plan)
         skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || !vectors(job, &job->a, job->m, job->k) ||
         !vectors(job, &job->b, job->k, job->n))
         return false;
+    job->tma.plain = job->scaling == SKR_GEMM_NONE && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
+                     !job->pre.at.data && !job->saved.at.data && !job->dbias.data && job->d.at.type == SKR_F32 &&
+                     job->d.at.col_stride == 1 && vectors(job, &job->d, job->m, job->n);
     plan->variant = "fma f32 128x128";
     skr_step *step = skr_plan_step(plan);
     step->kernel = &fma_kernel;

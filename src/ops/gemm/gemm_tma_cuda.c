@@ -5,6 +5,7 @@
 SKR_FATBIN(gemm_bf16_sm90)
 SKR_FATBIN(gemm_f16_sm90)
 SKR_FATBIN(gemm_i8_sm90)
+SKR_FATBIN(gemm_tf32_sm90)
 
 #define SCHEDULES(text)                                                                                                \
     {                                                                                                                  \
@@ -12,16 +13,16 @@ SKR_FATBIN(gemm_i8_sm90)
     }
 
 static const struct {
-    int type, at, bt, columns, plain;
+    int type, at, bt, columns;
     const char *variant[4];
 } shapes[] = {
-#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
-    {T, AT, BT, columns, plain, SCHEDULES("tma " #type " " #layout " 128x" #columns)},
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
+    {T, AT, BT, columns, SCHEDULES("tma " #type " " #layout " 128x" #columns)},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
-#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
-    SKR_KERNEL(file, "skr_gemm_" #type "_" #layout "_" #columns "_" #plain, SKR_GEMM_TMA_SHARED, 2),
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
+    SKR_KERNEL(file, "skr_gemm_" #type "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 2),
 #include "gemm_kernels.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -48,6 +49,7 @@ static const char *box_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int
     out->box_rows = box_rows;
     out->box_cols = 128 / bytes;
     out->swizzle_bytes = 128;
+    out->tf32 = m->at.type == SKR_F32; /* a and b: where f32 is taken at all, it may be rounded */
     if (job->batch.m > 1 && m->at.stride[0]) {
         out->batches = job->batch.m;
         out->batch_stride = m->at.stride[0];
@@ -70,7 +72,7 @@ typedef struct choice {
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
 static double step_us(const skr_gemm_job *job, int columns, int cluster)
 {
-    double us = columns == 256 ? 0.68 : 0.37;
+    double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
     return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
 }
 
@@ -126,11 +128,12 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
         *best = c;
 }
 
-static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt, bool plain)
+static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)
 {
     choice best = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
-        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt || shapes[i].plain != plain)
+        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
+            (job->gated == SKR_GEMM_HALVES && shapes[i].columns < 128)) /* a panel of d is 64 columns */
             continue;
         for (int cluster = 2; cluster >= 1; cluster--)
             for (int s = DATA_PARALLEL; s <= STREAM_K; s++)
@@ -157,10 +160,14 @@ static bool writes_itself(const skr_gemm_job *job)
            !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
 }
 
+static bool is_half(const skr_gemm_matrix *m)
+{
+    return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
+}
+
 static bool is_plain(const skr_gemm_job *job)
 {
-    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR &&
-           (job->d.at.type == SKR_F16 || job->d.at.type == SKR_BF16);
+    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
 }
 
 static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
@@ -169,9 +176,9 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
     const char *why = NULL;
     if (target->sm != 90 || target->shared_bytes < SKR_GEMM_TMA_SHARED)
         why = "they need compute capability 9.0";
-    else if (a != job->b.at.type || !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8) || job->scaling == SKR_GEMM_GROUP ||
-             job->scaling == SKR_GEMM_BLOCK)
-        why = "they take f16, bf16 and i8, without scales that change along k";
+    else if (a != job->b.at.type || !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8 || (a == SKR_F32 && job->allow_tf32)) ||
+             job->scaling == SKR_GEMM_GROUP || job->scaling == SKR_GEMM_BLOCK)
+        why = "they take f16, bf16, i8, and f32 where tf32 is allowed, without scales that change along k";
     else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)
         why = "sizes are 1 to 2^30 there";
     else if (job->batch.n_dims > 1 || job->batch.m < 1 || job->batch.m > 1 << 20)
@@ -189,7 +196,7 @@ static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
     if (!bad)
         bad = box_of(job, &job->b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
     if (!bad && t->store)
-        bad = box_of(job, &job->d, job->m, job->n, false, 64, &out[2]);
+        bad = box_of(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
     return bad;
 }
 
@@ -220,14 +227,10 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         skr_why(plan, "tensor core kernels for Hopper: the halves of b's rows are not aligned to 16 bytes");
         return false;
     }
-    bool direct = writes_itself(job), plain = direct && is_plain(job);
-    choice c = choose(job, target, at, bt, plain);
-    if (c.shape < 0 && direct) { /* through the workspace, then */
-        direct = plain;
-        c = choose(job, target, at, bt, !plain);
-    }
+    bool direct = writes_itself(job);
+    choice c = choose(job, target, at, bt);
     if (c.shape < 0) {
-        skr_why(plan, "tensor core kernels for Hopper: none for this layout (8-bit types want k along memory)");
+        skr_why(plan, "tensor core kernels for Hopper: none for this layout (i8 and tf32 want k along memory)");
         return false;
     }
     skr_gemm_tma *t = &job->tma;
@@ -236,7 +239,9 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->columns = columns;
     t->at = at;
     t->bt = bt;
-    t->store = direct && plain;
+    t->plain = is_plain(job);
+    t->store = direct && is_half(&job->d);
+    t->once = job->m <= SKR_GEMM_TMA_ROWS;
     const char *bad = boxes(job, box);
     if (bad) {
         skr_why(plan, "tensor core kernels for Hopper: a, b or d %s", bad);
@@ -257,8 +262,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->left = c.left;
     t->slices = c.slices;
     t->finish = !direct;
-    t->burst =
-        job->m <= SKR_GEMM_TMA_ROWS ? (columns == 256 ? 2 : 3) : 1; /* long rows of b, where they are all there is */
+    t->burst = !t->once ? 1 : columns == 256 ? 2 : columns == 128 ? 3 : 4; /* long rows of b, where they are all */
     int64_t slots = (int64_t)c.left * (c.slices + 2) + (t->finish ? c.whole : 0);
     t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
     plan->variant = shapes[c.shape].variant[c.schedule];

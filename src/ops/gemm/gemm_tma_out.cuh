@@ -1,0 +1,299 @@
+/* gemm_tma_out.cuh - the ways out of the Hopper kernels: a warpgroup's 64 x BN sums, straight from its registers.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
+ *   plain   d of 16 bits, times one factor
+ *   exact   d of i32
+ *   full    scales, bias, activation, gates in halves: 16 sums of a thread at a time, so that the code of the functions
+ *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach
+ * d of 16 bits goes through shared memory to the copy engine, in panels of 64 columns; larger elements are stored as
+ * they lie, whole sectors for a warp.
+ * A thread has rows lane / 4 and 8 below of its warp's 16, columns 8 j + 2 (lane % 4) and the next. */
+#ifndef SKR_GEMM_TMA_OUT_CUH
+#define SKR_GEMM_TMA_OUT_CUH
+
+#include "../../cuda/sm90.cuh"
+#include "gemm_epilogue.cuh"
+#include "gemm_work.cuh"
+
+template <class S, int BN> struct gemm_tma_out {
+    static constexpr int PANEL = 64 * 128; /* 64 rows of 128 bytes */
+    static constexpr int BYTES = 2 * PANEL;
+    static constexpr int PARTS = BN / 32; /* of `full`: 32 columns of b each */
+    static constexpr bool INTS = S(0.5) == S(0);
+
+    const skr_gemm_job &job;
+    uint32_t staging; /* BYTES of this warpgroup, for d */
+
+    __device__ __forceinline__ static bool elected()
+    {
+        return (threadIdx.x & 127) == 0;
+    }
+
+    __device__ __forceinline__ static void group_sync()
+    {
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory");
+    }
+
+    /* Before the block leaves: d is written. */
+    __device__ __forceinline__ void done() const
+    {
+        if (job.tma.store && elected())
+            bulk_store_wait<0>();
+    }
+
+    __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const gemm_work &w) const
+    {
+        if (w.slot >= 0)
+            slot(d, row, w.slot);
+        else if (INTS && job.exact)
+            exact(d, row, w.col, w.z);
+        else if (job.tma.plain)
+            plain(d, row, w.col, w.z);
+        else if (job.gated)
+            full<true>(d, row, w.col, w.z);
+        else
+            full<false>(d, row, w.col, w.z);
+    }
+
+    /* ---------------------------------------------------------------- to the workspace */
+
+    __device__ __forceinline__ void slot(const S (&d)[BN / 2], int row, int number) const
+    {
+        int thread = threadIdx.x & 127;
+        if (row + thread / 32 * 16 + thread % 32 / 4 >= job.m)
+            return;
+        char *to = gemm_slot(job, number, (int)threadIdx.x / 128) + thread * 16;
+#pragma unroll
+        for (int i = 0; i < BN / 8; i++)
+            put4(to + i * 2048, d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+    }
+
+    /* Sums are stored as what they are: a float that is reinterpreted makes the compiler keep the loop's sums as
+     * integers, and copy them between its multiplications. */
+    __device__ __forceinline__ static void put4(char *to, float a, float b, float c, float e)
+    {
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(e) : "memory");
+    }
+    __device__ __forceinline__ static void put4(char *to, int32_t a, int32_t b, int32_t c, int32_t e)
+    {
+        asm volatile("st.global.v4.s32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(e) : "memory");
+    }
+    __device__ __forceinline__ static void put2(char *to, float a, float b)
+    {
+        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(a), "f"(b) : "memory");
+    }
+    __device__ __forceinline__ static void put2(char *to, int32_t a, int32_t b)
+    {
+        asm volatile("st.global.v2.s32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
+    }
+
+    /* ---------------------------------------------------------------- elements of 4 bytes, as they lie */
+
+    /* Column n and the next; n is even, and rows are aligned to 16 bytes. */
+    template <class V> __device__ __forceinline__ static void put_pair(char *to, int n, int width, V a, V b)
+    {
+        if (n + 1 < width)
+            put2(to + n * 4, a, b);
+        else if (n < width)
+            *(V *)(to + n * 4) = a;
+    }
+
+    __device__ __forceinline__ char *row_of(const gemm_batch &at, int64_t m) const
+    {
+        return (char *)job.d.at.data + (at.d + m * job.d.row) * 4;
+    }
+
+    __device__ __forceinline__ void exact(const S (&d)[BN / 2], int row, int col, int z) const
+    {
+        const gemm_batch at(job, z);
+        int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (m + 8 * h >= job.m)
+                return;
+            char *to = row_of(at, m + 8 * h);
+#pragma unroll
+            for (int i = 0; i < BN / 8; i++)
+                put_pair(to, col + i * 8 + (lane & 3) * 2, (int)job.n, d[4 * i + 2 * h], d[4 * i + 2 * h + 1]);
+        }
+    }
+
+    /* ---------------------------------------------------------------- elements of 16 bits */
+
+    __device__ __forceinline__ uint32_t pack_out(float x, float y) const
+    {
+        return job.d.at.type == SKR_F16 ? pack2<SKR_F16>(x, y) : pack2<SKR_BF16>(x, y);
+    }
+
+    /* 16 columns of a panel, from column 16 j on: for the first 8 and for the next, two columns of both rows each. */
+    __device__ __forceinline__ void put16(uint32_t panel, int j, const uint32_t (&v)[4]) const
+    {
+        int lane = threadIdx.x & 31, r = (threadIdx.x / 32 & 3) * 16 + (lane & 15), chunk = j * 2 + (lane >> 4);
+        store_matrices(panel + r * 128 + ((chunk ^ (r & 7)) << 4), v);
+    }
+
+    __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z) const
+    {
+        float factor = job.alpha;
+        if (job.a_scale.at.data)
+            factor *= *(const float *)job.a_scale.at.data;
+        if (job.b_scale.at.data)
+            factor *= *(const float *)job.b_scale.at.data;
+        constexpr int PANELS = BN >= 128 ? 2 : 1; /* at a time */
+#pragma unroll
+        for (int part = 0; part < BN / 64; part += PANELS) {
+            if (elected())
+                bulk_store_wait_read<0>();
+            group_sync();
+#pragma unroll
+            for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
+                uint32_t v[4];
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    int i = (part * 4 + j) * 8 + q * 2;
+                    v[q] = pack_out((float)d[i] * factor, (float)d[i + 1] * factor);
+                }
+                put16(staging + (j >> 2) * PANEL, j & 3, v);
+            }
+            fence_async();
+            group_sync();
+            if (elected()) {
+                for (int i = 0; i < PANELS; i++)
+                    tensor_store(&job.tma.d, staging + i * PANEL, col + (part + i) * 64, row, z);
+                bulk_store_commit();
+            }
+        }
+    }
+
+    /* ---------------------------------------------------------------- scales, bias, activation, gates */
+
+    /* The 16 sums of a part: 32 neighbouring columns, or 16 of the gate and the 16 that it multiplies. */
+    template <bool GATED, int P> __device__ __forceinline__ void take(const S (&d)[BN / 2], int part, float (&x)[16]) const
+    {
+        if (part == P) {
+#pragma unroll
+            for (int i = 0; i < 16; i++)
+                x[i] = (float)d[!GATED ? P * 16 + i : i < 8 ? P * 8 + i : BN / 4 + P * 8 + i - 8];
+        } else if constexpr (P + 1 < PARTS) {
+            take<GATED, P + 1>(d, part, x);
+        }
+    }
+
+    /* Factors of the 8 columns of a part that this thread has, and what is added: i / 2 counts its groups of 8. */
+    struct columns {
+        float scale[8], bias[8];
+    };
+    template <bool GATED>
+    __device__ __forceinline__ void columns_of(const gemm_batch &at, int col, int part, columns &c) const
+    {
+        const int half = (int)job.n / 2, bytes = skr_type_bytes(job.bias.type), q = (threadIdx.x & 3) * 2;
+        int64_t n[8]; /* what is beyond the last is not written */
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            int one = GATED ? col / 2 + part * 16 + (i / 2 & 1) * 8 + q + i % 2 : col + part * 32 + i / 2 * 8 + q + i % 2;
+            n[i] = GATED ? min(one, half - 1) + (i < 4 ? 0 : half) : min(one, (int)job.n - 1);
+        }
+        if (gemm_scaled_late(job) && job.b_scale.at.data) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                c.scale[i] = gemm_column_factor(job, at, n[i]);
+        }
+        if (!job.bias.data || job.bias_rows)
+            return;
+        const char *bias = (const char *)job.bias.data;
+        if (job.bias.type == SKR_F32) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                c.bias[i] = *(const float *)(bias + n[i] * job.bias.stride * bytes);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                c.bias[i] = any_load1(job.bias.type, bias + n[i] * job.bias.stride * bytes);
+        }
+    }
+
+    template <bool GATED> __device__ __forceinline__ void full(const S (&d)[BN / 2], int row, int col, int z) const
+    {
+        const gemm_batch at(job, z);
+        constexpr int EACH = GATED ? 4 : 2; /* parts of a panel */
+        int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
+        int width = (int)(GATED ? job.n / 2 : job.n), first = GATED ? col / 2 : col;
+        float factor[2], more[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int64_t r = min((int64_t)m + 8 * h, job.m - 1);
+            factor[h] = gemm_row_factor(job, at, r);
+            if (job.bias.data && job.bias_rows)
+                more[h] = any_load1(job.bias.type,
+                                    (const char *)job.bias.data + r * job.bias.stride * skr_type_bytes(job.bias.type));
+        }
+        columns next = {{1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f}, {}};
+        columns_of<GATED>(at, col, 0, next);
+#pragma unroll 1
+        for (int part = 0; part < PARTS; part++) {
+            int n = first + part * (GATED ? 16 : 32);
+            uint32_t panel = staging + (part / EACH & 1) * PANEL;
+            float x[16];
+            if (n >= width && part % EACH == 0)
+                return;
+            if (job.tma.store && part % EACH == 0) { /* the panel before may still be on its way */
+                if (elected() && part == 0)
+                    bulk_store_wait_read<0>();
+                else if (elected())
+                    bulk_store_wait_read<1>();
+                group_sync();
+            }
+            take<GATED, 0>(d, part, x);
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                int h = i / 2 & 1, c = i / 4 * 2 + i % 2;
+                x[i] *= factor[h] * next.scale[c];
+                if (job.bias.data)
+                    x[i] += next.bias[c] + more[h]; /* one of them is 0 */
+            }
+            if (part + 1 < PARTS) /* on their way while the function is computed */
+                columns_of<GATED>(at, col, part + 1, next);
+            if (GATED)
+                forward_vector<true, 8>(job.act, 1.702f, 7.0f, x, x + 8, x);
+            else if (job.act)
+                forward_vector<false, 16>(job.act, 0.0f, 0.0f, x, x, x);
+            if (!job.tma.store) {
+                store_part<GATED>(at, m, n + (lane & 3) * 2, width, x);
+                continue;
+            }
+#pragma unroll
+            for (int j = 0; j < (GATED ? 1 : 2); j++) {
+                uint32_t v[4];
+#pragma unroll
+                for (int q = 0; q < 4; q++)
+                    v[q] = pack_out(x[j * 8 + q * 2], x[j * 8 + q * 2 + 1]);
+                put16(panel, part % EACH * (GATED ? 1 : 2) + j, v);
+            }
+            if (part % EACH == EACH - 1) {
+                fence_async();
+                group_sync();
+                if (elected()) {
+                    tensor_store(&job.tma.d, panel, first + part / EACH * 64, row, z);
+                    bulk_store_commit();
+                }
+            }
+        }
+    }
+
+    /* d of f32. */
+    template <bool GATED>
+    __device__ __forceinline__ void store_part(const gemm_batch &at, int m, int n, int width, const float (&x)[16]) const
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            if (m + 8 * h < job.m) {
+                char *to = row_of(at, m + 8 * h);
+#pragma unroll
+                for (int i = 0; i < (GATED ? 2 : 4); i++)
+                    put_pair(to, n + i * 8, width, x[4 * i + 2 * h], x[4 * i + 2 * h + 1]);
+            }
+    }
+};
+
+#endif
