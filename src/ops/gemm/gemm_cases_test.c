@@ -500,7 +500,7 @@ static void skinny_group_cases(void)
 static void tma_cases(void)
 {
     static const char *const schedules[] = {"tma", "data-parallel", "persistent", "split-K", "stream-K"};
-    static const int64_t sizes[][3] = {{1, 8, 8}, {3, 264, 72}, {64, 256, 64}, {130, 528, 440}, {260, 136, 136}};
+    static const int64_t sizes[][3] = {{1, 8, 8}, {3, 264, 72}, {64, 256, 64}, {130, 272, 200}, {260, 136, 136}};
     for (int f = 1; f < 3; f++)
         for (int l = 0; l < 4; l++)
             for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
@@ -552,8 +552,18 @@ static void tma_cases(void)
     big = (spec){.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
     big.cuda = "128x128";
     add(big);
+    for (int l = 1; l < 4; l++) { /* types that want k along memory, in other layouts: through a copy */
+        spec s = {.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250, .la = l & 1, .lb = l == 1};
+        s.cuda = "tma i8";
+        add(s);
+        s = (spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 272, .n = 264, .k = 250, .tf32 = true};
+        s.la = l & 1;
+        s.lb = l == 1;
+        s.cuda = "tma tf32";
+        add(s);
+    }
     for (int i = 0; i < 3; i++) { /* tf32 */
-        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 528, .k = 440, .lb = COLS, .tf32 = true};
+        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS, .tf32 = true};
         s.cuda = "tma tf32";
         s.schedule = i == 2 ? SAKER_GEMM_SPLIT_K : SAKER_GEMM_AUTO;
         s.bias = i == 1 ? SAKER_F32 : 0;
@@ -605,7 +615,8 @@ static void tma_cases(void)
             s.dbias = SAKER_F32;
             s.act = SAKER_ACT_SILU;
             add(s);
-            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 136, .n = 272, .k = 720, .batch = b};
+            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 136, .n = 272, .k = 400, .batch = b};
+            s.m = b == ALONE ? 136 : 24;
             s.schedule = schedule;
             s.lb = COLS;
             s.cuda = b == CROSS || b == EMPTY ? NULL : "tma i8";

@@ -114,17 +114,13 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
         registers_down<24>(); /* 128 * 24 + 256 * 240: what 384 threads begin with, 168 each; more would wait for ever */
         if (threadIdx.x != 256)
             return;
-        int stage = 0, phase = 0, burst = job.tma.burst, ready = 0;
+        int stage = 0, phase = 0;
         gemm_work w(job, rank);
         while (w.next()) {
             int za = job.tma.batch_a ? w.z : 0, zb = job.tma.batch_b ? w.z : 0;
             for (int k = w.first; k < w.last; k++) {
                 uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
-                if (ready == 0) { /* stages are emptied in order: the last of a burst is free when all are */
-                    barrier_wait(empty + (stage + burst - 1) * 8, phase ^ 1);
-                    ready = burst; /* a divisor of the number of stages */
-                }
-                ready--;
+                barrier_wait(empty + stage * 8, phase ^ 1);
                 barrier_expect(barrier, STAGE);
                 if (AT) {
 #pragma unroll
@@ -141,8 +137,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                     stage = 0, phase ^= 1;
             }
         }
-        for (int s = 0; cluster > 1 && s < STAGES;
-             s++) { /* bursts are of 1 then; the peer still arrives on these barriers: stay for it */
+        for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these barriers: stay for it */
             barrier_wait(empty + stage * 8, phase ^ 1);
             if (++stage == STAGES)
                 stage = 0, phase ^= 1;
@@ -212,8 +207,10 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
                 S d[BN / 2];
+                typename out_type::options o;
+                way.read_options(row, w, o);
                 multiply(d, w.last - w.first, stage, phase);
-                way.write(d, row, w);
+                way.write(d, row, w, o);
             } else {
                 pass(w.last - w.first, stage, phase);
             }
