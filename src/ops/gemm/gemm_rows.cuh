@@ -30,7 +30,9 @@ template <int T> struct gemm_rows {
         uint32_t w[4], x[2];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            w[i] = (uint32_t)(gemm_column(job, min((int64_t)block * COLUMNS + i * 8 + g, job.n - 1)) * job.b.at.col_stride / 8) + q;
+            w[i] = (uint32_t)(gemm_column(job, min((int64_t)block * COLUMNS + i * 8 + g, job.n - 1)) *
+                              job.b.at.col_stride / 8) +
+                   q;
 #pragma unroll
         for (int i = 0; i < 2; i++)
             x[i] = (uint32_t)(min((int64_t)(i * 8 + g), job.m - 1) * job.a.row / 8) + q;

@@ -111,7 +111,8 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
 
     __device__ __forceinline__ void produce() const
     {
-        registers_down<24>(); /* 128 * 24 + 256 * 240: what 384 threads begin with, 168 each; more would wait for ever */
+        registers_down<24>(); /* 128 * 24 + 256 * 240: what 384 threads begin with, 168 each; more would wait for ever
+                               */
         if (threadIdx.x != 256)
             return;
         int stage = 0, phase = 0;

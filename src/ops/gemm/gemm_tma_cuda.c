@@ -205,7 +205,8 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
     const char *why = NULL;
     if (target->sm != 90 || target->shared_bytes < SKR_GEMM_TMA_SHARED)
         why = "they need compute capability 9.0";
-    else if (a != job->b.at.type || !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8 || (a == SKR_F32 && job->allow_tf32)) ||
+    else if (a != job->b.at.type ||
+             !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8 || (a == SKR_F32 && job->allow_tf32)) ||
              job->scaling == SKR_GEMM_GROUP || job->scaling == SKR_GEMM_BLOCK)
         why = "they take f16, bf16, i8, and f32 where tf32 is allowed, without scales that change along k";
     else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)

@@ -19,7 +19,8 @@ template <class E> struct gemm_turn {
         wait_for_previous();
         let_next_start();
         const int lane = threadIdx.x & 31, row = threadIdx.x / 32;
-        const int64_t pitch = job.tma.turned_pitch, across = (outer + SIDE - 1) / SIDE, down = (job.k + SIDE - 1) / SIDE;
+        const int64_t pitch = job.tma.turned_pitch, across = (outer + SIDE - 1) / SIDE,
+                      down = (job.k + SIDE - 1) / SIDE;
         const int64_t each = across * down, batch = blockIdx.x / each, i = blockIdx.x - batch * each;
         const int64_t o0 = i % across * SIDE, k0 = i / across * SIDE;
         const E *source = (const E *)from.at.data + gemm_batch::at(job, from, batch);
