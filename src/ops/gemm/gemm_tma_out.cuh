@@ -214,8 +214,6 @@ template <class S, int BN> struct gemm_tma_out {
 
     __device__ __forceinline__ float bias_value(uint32_t raw) const
     {
-        if (!job.bias.data || job.bias_rows)
-            return -0.0f; /* what changes nothing, not even -0 */
         float lo, hi;
         if (job.bias.type == SKR_F16)
             unpack2<SKR_F16>(raw, lo, hi);
@@ -249,28 +247,39 @@ template <class S, int BN> struct gemm_tma_out {
         }
     }
 
-    /* Scales and bias. */
+    /* Of both columns of 4 groups, from group `from` of 8 on: what their readers in the warp have. */
+    template <class V> __device__ __forceinline__ static void spread(const V (&v)[2], int from, V (&out)[4][2])
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            out[i / 2][i % 2] = __shfl_sync(0xffffffff, v[i % 2], (from + i / 2) * 4 + (threadIdx.x & 3));
+    }
+
+    /* Scales and bias. The exchanges of a side are all on their way before the first is needed. */
     template <bool GATED> __device__ __forceinline__ void adjust(const options &o, int part, float (&x)[32]) const
     {
-        const bool scaled = scales_columns();
+        const bool scaled = scales_columns(), biased = job.bias.data && !job.bias_rows;
 #pragma unroll
         for (int side = 0; side < 2; side++) { /* 4 groups of 8 columns each; gated: of the gate, of the other */
             int which = GATED ? part / 2 + side * (PARTS / 2) : part, from = GATED ? part % 2 * 4 : side * 4;
+            float *v = x + side * 16, add[4][2], scale[4][2];
 #pragma unroll
-            for (int c = 0; c < 2; c++) {
-                float bias = bias_value(pick(o.bias, which, c)), scale = scaled ? pick(o.scale, which, c) : 1.0f;
+            for (int i = 0; i < 8; i++)
+                add[i / 2][i % 2] = -0.0f; /* what changes nothing, not even -0 */
+            if (biased) {
+                const float mine[2] = {bias_value(pick(o.bias, which, 0)), bias_value(pick(o.bias, which, 1))};
+                spread(mine, from, add);
+            }
+            if (scaled) {
+                const float mine[2] = {pick(o.scale, which, 0), pick(o.scale, which, 1)};
+                spread(mine, from, scale);
 #pragma unroll
-                for (int g = 0; g < 4; g++) {
-                    int lane = (from + g) * 4 + (threadIdx.x & 3);
-                    float b = __shfl_sync(0xffffffff, bias, lane), s = 1.0f;
-                    if (scaled)
-                        s = __shfl_sync(0xffffffff, scale, lane);
+                for (int i = 0; i < 16; i++)
+                    v[i] = __fmaf_rn(v[i], o.factor[i / 2 & 1] * scale[i / 4][i & 1], add[i / 4][i & 1]);
+            } else {
 #pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        float &v = x[side * 16 + g * 4 + h * 2 + c];
-                        v = __fmaf_rn(v, o.factor[h] * s, b);
-                    }
-                }
+                for (int i = 0; i < 16; i++)
+                    v[i] = __fmaf_rn(v[i], o.factor[i / 2 & 1], add[i / 4][i & 1]);
             }
         }
         if (job.bias.data && job.bias_rows)
