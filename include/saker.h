@@ -817,8 +817,7 @@ typedef enum saker_gemm_schedule {
     SAKER_GEMM_STREAM_K = 4
 } saker_gemm_schedule;
 
-/* gemm: d = act(v), v = alpha * scales * (a x b) + beta * c + bias. CPU only in this version, as are gemm_pack and
- * grouped_gemm.
+/* gemm: d = act(v), v = alpha * scales * (a x b) + beta * c + bias.
  *
  * a is [..., M, K], b is [..., K, N], c and d are [..., M, N], each with any strides: a transposed matrix is a view.
  * Leading dimensions are batches: those of a and b are broadcast against each other (aligned at the right, sizes equal

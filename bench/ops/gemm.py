@@ -123,5 +123,54 @@ class Int8(Product):
         return rows_error(t["d"][rows], want)
 
 
-OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8")]
+class Tf32(Product):
+    """f32 inputs that both sides may round to tf32: GPUs only."""
+
+    def shapes(self, kind, device, types, widths):
+        return super().shapes(kind, device, ["f32"], widths) if device == "cuda" and "f32" in types else []
+
+    def arguments(self, t):
+        return {**super().arguments(t), "allow_tf32": 1}
+
+    def torch(self, t, compiled):
+        run = super().torch(t, compiled)
+
+        def rounded():
+            torch.backends.cuda.matmul.allow_tf32 = True
+            run()
+            torch.backends.cuda.matmul.allow_tf32 = False
+
+        return rounded
+
+
+class Shape(Product):
+    """m x n x k on a GPU. layout: what runs along memory in a and in b, k or the other dimension."""
+
+    def __init__(self, m, n, k, layout="kk"):
+        super().__init__(f"gemm_{m}x{n}x{k}" + ("" if layout == "kk" else f"_{layout}"))
+        self.m, self.n, self.k, self.layout = m, n, k, layout
+
+    def shapes(self, kind, device, types, widths):
+        wanted = kind == "sweep" and device == "cuda" and (not widths or self.n in widths)
+        return [(t, self.m, self.n) for t in types] if wanted else []
+
+    def traffic(self, dtype, m, n):
+        return (m * self.k + n * self.k + m * n) * TYPES[dtype].itemsize, 2, 1
+
+    def operations(self, dtype, m, n):
+        return 2 * m * n * self.k
+
+    def tensors(self, dtype, m, n, device, generator):
+        matrix = lambda along, *s: draw(generator, dtype, device, *s) if along else draw(generator, dtype, device, *s[::-1]).t()
+        return {
+            "a": matrix(self.layout[0] == "k", m, self.k),
+            "weight": matrix(self.layout[1] == "k", n, self.k),
+            "d": torch.empty(m, n, dtype=TYPES[dtype], device=device),
+        }
+
+
+OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8"), Tf32("gemm_tf32")]
 OPS += [Product("gemm_m1", 1, 4096), Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
+OPS += [Shape(4096, 4096, 4096, layout) for layout in ("kn", "mk", "mn")]
+OPS += [Shape(16384, 4096, 4096), Shape(4096, 14336, 4096), Shape(1536, 1536, 16384), Shape(4864, 4096, 8256)]
+OPS += [Shape(64, 14336, 4096), Shape(128, 4096, 14336)]

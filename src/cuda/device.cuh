@@ -90,6 +90,23 @@ SKR_DEVICE uint4 load16_once(const void *p)
     return v;
 }
 
+/* For load16_first: what is read with it leaves L2 first, and what others left there stays. */
+SKR_DEVICE uint64_t first_to_leave()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+SKR_DEVICE uint4 load16_first(const void *p, uint64_t policy)
+{
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p), "l"(policy));
+    return v;
+}
+
 SKR_DEVICE uint2 load8_once(const void *p)
 {
     uint2 v;
@@ -245,6 +262,18 @@ SKR_DEVICE void copy_async8(uint32_t to, const void *from)
 SKR_DEVICE void copy_async4(uint32_t to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+/* Zero where it is not there. */
+SKR_DEVICE void copy_async4_or_zero(uint32_t to, const void *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+
+/* The first bytes of 16, and zeros. */
+SKR_DEVICE void copy_async16_part(uint32_t to, const void *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 SKR_DEVICE void copy_async_commit()

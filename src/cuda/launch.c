@@ -167,7 +167,7 @@ static const char *broken_rule(const skr_matrix_box *b)
 
 saker_status skr_tensor_map_3d(skr_call *call, const skr_matrix_box *b, skr_cu_tensor_map *map)
 {
-    int type = tensor_type(b->type);
+    int type = b->tf32 && b->type == SKR_F32 ? SKR_CU_TENSOR_TFLOAT32 : tensor_type(b->type);
     if (type < 0)
         return skr_fail(call, SAKER_UNSUPPORTED, "tensor map: elements of this type cannot be moved in bulk");
     const char *rule = broken_rule(b);

@@ -63,6 +63,7 @@ typedef struct skr_matrix_box {
     int32_t box_rows;      /* 1 to 256; a box lies in one matrix */
     int32_t box_cols;      /* 1 to 256; in bytes a multiple of 16, and at most swizzle_bytes when that is not 0 */
     int32_t swizzle_bytes; /* 0, 32, 64 or 128 */
+    bool tf32;             /* f32 is rounded to tf32 on its way */
 } skr_matrix_box;
 /* Encodes a tensor map (a cheap host function). INVALID_ARG with a sentence when a rule above is broken, UNSUPPORTED
  * for a type that cannot be moved so. */

@@ -121,6 +121,25 @@ SKR_DEVICE void tensor_load(uint32_t to, const skr_tensor_map *map, uint32_t bar
         : "memory");
 }
 
+/* The same for what is read once: L2 keeps it for the shortest time, and what others left there for longer. */
+SKR_DEVICE void tensor_load_once(uint32_t to, const skr_tensor_map *map, uint32_t barrier, int x, int y, int z)
+{
+    asm volatile("{\n"
+                 ".reg .b64 first;\n"
+                 "createpolicy.fractional.L2::evict_first.b64 first, 1.0;\n"
+                 "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%3, %4, %5}], [%2], first;\n"
+                 "}" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/* The map itself is on its way before the first box is asked for. */
+SKR_DEVICE void tensor_prefetch(const skr_tensor_map *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 /* To the same place in every block of the cluster whose bit is set. */
 SKR_DEVICE void tensor_load_each(uint32_t to, const skr_tensor_map *map, uint32_t barrier, int x, int y, int z,
                                  uint16_t mask)

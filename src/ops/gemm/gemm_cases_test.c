@@ -25,6 +25,7 @@ typedef struct spec {
     bool in_place; /* d is c */
     bool only_a_scale;
     const char *cuda; /* text of the kernel's name */
+    bool tf32;
     int use;
 } spec;
 
@@ -75,8 +76,8 @@ static void name_case(const spec *s, suite_case *c)
     say_type(c, "pre", s->pre);
     say_type(c, "saved", s->saved);
     say_type(c, s->accumulate ? "db+" : "db", s->dbias);
-    suite_say(c, "%s%s%s", suite_fill_text(s->fill), s->c_fill == SUITE_ONE_NAN ? " nan in c" : "",
-              schedules[s->schedule]);
+    suite_say(c, "%s%s%s%s", s->tf32 ? " tf32" : "", suite_fill_text(s->fill),
+              s->c_fill == SUITE_ONE_NAN ? " nan in c" : "", schedules[s->schedule]);
 }
 
 /* ---------------------------------------------------------------- tensors */
@@ -185,6 +186,7 @@ static void add(spec s)
                             .gated = s.gated,
                             .bias_rows = s.bias_rows,
                             .accumulate = s.accumulate,
+                            .allow_tf32 = s.tf32,
                             .schedule = s.schedule};
     memcpy(c->args, &args, sizeof args);
     static const struct {
@@ -498,7 +500,7 @@ static void skinny_group_cases(void)
 static void tma_cases(void)
 {
     static const char *const schedules[] = {"tma", "data-parallel", "persistent", "split-K", "stream-K"};
-    static const int64_t sizes[][3] = {{1, 8, 8}, {3, 264, 72}, {64, 256, 64}, {130, 528, 440}, {260, 136, 136}};
+    static const int64_t sizes[][3] = {{1, 8, 8}, {3, 264, 72}, {64, 256, 64}, {130, 272, 200}, {260, 136, 136}};
     for (int f = 1; f < 3; f++)
         for (int l = 0; l < 4; l++)
             for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
@@ -518,6 +520,9 @@ static void tma_cases(void)
                     s.bias = SAKER_BF16;
                     s.act = SAKER_ACT_GELU;
                     add(s);
+                    s.d = floats[f];
+                    add(s);
+                    s.d = SAKER_F32;
                     s.gated = SAKER_GATED_HALVES;
                     s.act = SAKER_ACT_SILU;
                     add(s);
@@ -535,6 +540,37 @@ static void tma_cases(void)
                     s.scaling = SAKER_GEMM_SCALE_TENSOR;
                     add(s);
                 }
+    /* More tiles than a GPU holds at once, for the cost model takes the largest then. */
+    spec big = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
+    big.cuda = "128x256";
+    add(big);
+    big.bias = SAKER_BF16;
+    big.act = SAKER_ACT_RELU2;
+    add(big);
+    big.gated = SAKER_GATED_HALVES;
+    add(big);
+    big = (spec){.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
+    big.cuda = "128x128";
+    add(big);
+    for (int l = 1; l < 4; l++) { /* types that want k along memory, in other layouts: through a copy */
+        spec s = {
+            .a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250, .la = l & 1, .lb = l == 1};
+        s.cuda = "tma i8";
+        add(s);
+        s = (spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 272, .n = 264, .k = 250, .tf32 = true};
+        s.la = l & 1;
+        s.lb = l == 1;
+        s.cuda = "tma tf32";
+        add(s);
+    }
+    for (int i = 0; i < 3; i++) { /* tf32 */
+        spec s = {
+            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS, .tf32 = true};
+        s.cuda = "tma tf32";
+        s.schedule = i == 2 ? SAKER_GEMM_SPLIT_K : SAKER_GEMM_AUTO;
+        s.bias = i == 1 ? SAKER_F32 : 0;
+        add(s);
+    }
     for (int f = 1; f < 3; f++) /* few rows, or columns */
         for (int64_t k = 8; k < 5000; k = k * 3 + 8)
             for (int m = 1; m <= 16; m += 5) {
@@ -581,7 +617,8 @@ static void tma_cases(void)
             s.dbias = SAKER_F32;
             s.act = SAKER_ACT_SILU;
             add(s);
-            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 136, .n = 272, .k = 720, .batch = b};
+            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 136, .n = 272, .k = 400, .batch = b};
+            s.m = b == ALONE ? 136 : 24;
             s.schedule = schedule;
             s.lb = COLS;
             s.cuda = b == CROSS || b == EMPTY ? NULL : "tma i8";

@@ -54,7 +54,8 @@ static bool plan_rows(skr_gemm_job *job, skr_plan *plan)
     int64_t blocks = skr_mul(skr_ceil_div(job->n, SKR_GEMM_ROWS_COLUMNS), job->batch.m);
     if (job->m > SKR_GEMM_ROWS_MOST || blocks < 1 || blocks > INT32_MAX || job->a.at.col_stride != 1 ||
         job->b.row != 1 || !vectors(job, &job->a, job->m, job->k) || (job->n > 1 && job->b.at.col_stride == 1) ||
-        !vectors(job, &job->b, job->k, job->n))
+        !vectors(job, &job->b, job->k, job->n) || skr_mul(job->n, job->b.at.col_stride) >= (int64_t)1 << 34 ||
+        skr_mul(job->m, job->a.row) >= (int64_t)1 << 34)
         return false;
     plan->variant = type == SKR_F16 ? "few rows f16" : "few rows bf16";
     skr_step *step = skr_plan_step(plan);
@@ -66,7 +67,7 @@ static bool plan_rows(skr_gemm_job *job, skr_plan *plan)
 }
 
 /* True f32 of some size, and its scales if any come after the sums. */
-static bool plan_fma(const skr_gemm_job *job, skr_plan *plan)
+static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
 {
     int64_t tiles = skr_mul(skr_ceil_div(job->m, 128), skr_mul(skr_ceil_div(job->n, 128), job->batch.m));
     if (job->a.at.type != SKR_F32 || job->scaling > SKR_GEMM_ROW_COLUMN || job->gated == SKR_GEMM_HALVES ||
@@ -74,11 +75,14 @@ static bool plan_fma(const skr_gemm_job *job, skr_plan *plan)
         skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || !vectors(job, &job->a, job->m, job->k) ||
         !vectors(job, &job->b, job->k, job->n))
         return false;
+    job->tma.plain = job->scaling == SKR_GEMM_NONE && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
+                     !job->pre.at.data && !job->saved.at.data && !job->dbias.data && job->d.at.type == SKR_F32 &&
+                     job->d.at.col_stride == 1 && vectors(job, &job->d, job->m, job->n);
     plan->variant = "fma f32 128x128";
     skr_step *step = skr_plan_step(plan);
     step->kernel = &fma_kernel;
     step->grid = (uint32_t)tiles;
-    step->block = THREADS;
+    step->block = SKR_GEMM_FMA_THREADS;
     step->overlap = true;
     return true;
 }

@@ -1,79 +1,75 @@
 /* gemm_fma.cuh - gemm of f32 on the multiply-add units, true f32: what every GPU runs for larger matrices.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A block owns 128 x 128 of d and walks k in steps of 16: the next step is on its way to registers while this one is
- * multiplied from shared memory, which holds two. A thread has 8 x 8 sums, four neighbours each way and four more 64
- * further on, so that a warp reads shared memory 16 bytes at a time without conflicts. */
+ * A block owns 128 x 128 of d and walks k in steps of 16: the next step is on its way to shared memory while this one
+ * is multiplied. A warp has 64 x 64, a thread 16 x 8 of them in groups of four neighbours each way, so that it reads
+ * shared memory 16 bytes at a time; 8 x 8 would read a third more for each product, as much as shared memory gives. */
 #ifndef SKR_GEMM_FMA_CUH
 #define SKR_GEMM_FMA_CUH
 
 #include "gemm_epilogue.cuh"
 
 struct gemm_fma {
-    static constexpr int TILE = 128, STEP = 16, PITCH = TILE + 4, THREADS = 256;
+    static constexpr int TILE = 128, STEP = 16, PITCH = TILE + 4, THREADS = SKR_GEMM_FMA_THREADS;
+    static constexpr int ROWS = 16, COLS = 8; /* of a thread */
 
     union shared {
         struct {
             __align__(16) float a[2][STEP][PITCH], b[2][STEP][PITCH];
         } in;
-        gemm_sums<float> out[2]; /* 64 rows, twice 64 columns */
+        gemm_sums<float, THREADS> out[2]; /* 64 rows, twice 64 columns */
     };
 
-    /* One operand of a tile. Inside of the matrix its elements go to shared memory 4 at a time, along k or along the
-     * other dimension, by way of registers; at the edges one by one and at once. */
+    /* One operand of a tile. Rows beyond the last repeat it, for what comes of them is not written; k's beyond the last
+     * are 0. With k along memory elements go to shared memory one by one, 8 k's of 4 rows for each warp, which meet in
+     * no bank; else 4 at a time. */
     struct side {
-        const float *data; /* the tile's first element */
-        int64_t outer_stride, k_stride;
-        int room; /* elements of the other dimension in the tile or beyond */
-        float4 next[2];
+        const float *data; /* where this thread begins */
+        int64_t far, k_stride;
+        int room; /* elements that there are from the thread's first on */
+        bool along_k;
+        static constexpr int FAR = THREADS / 8;
 
-        __device__ __forceinline__ bool inside(int left) const
+        __device__ __forceinline__ side(const float *tile, int64_t outer_stride, int64_t stride, int64_t left)
+            : far(FAR * outer_stride), k_stride(stride), along_k(stride == 1)
         {
-            return room >= TILE && left >= STEP;
+            int outer = along_k ? (int)threadIdx.x / 8 : (int)threadIdx.x % 32 * 4;
+            int k = along_k ? (int)threadIdx.x % 8 : (int)threadIdx.x / 32;
+            room = (int)min(left, (int64_t)TILE) - outer;
+            int last = outer + room - 1;
+            data = tile + k * stride + min(outer, along_k ? last : last & ~3) * outer_stride;
         }
 
-        /* k: the step's first; left: how many there are from there on. */
-        __device__ __forceinline__ void fetch(int k, int left)
+        /* left: k's that there are from here on. */
+        __device__ __forceinline__ void fetch(float (&to)[STEP][PITCH], int left)
         {
-            if (!inside(left))
-                return;
-            bool along_k = k_stride == 1;
-            int o = along_k ? (int)threadIdx.x / 4 : (int)threadIdx.x % 32 * 4;
-            int kk = along_k ? (int)threadIdx.x % 4 * 4 : (int)threadIdx.x / 32;
-            const float *p = data + o * outer_stride + (k + kk) * k_stride;
-            next[0] = *(const float4 *)p;
-            next[1] = *(const float4 *)(p + (along_k ? 64 * outer_stride : 8 * k_stride));
-        }
-
-        __device__ __forceinline__ void put(float (&to)[STEP][PITCH], int k, int left) const
-        {
-            bool along_k = k_stride == 1;
-            if (!inside(left)) {
-#pragma unroll 1
-                for (int e = (int)threadIdx.x; e < TILE * STEP; e += THREADS) {
-                    int o = along_k ? e / STEP : e % TILE, kk = along_k ? e % STEP : e / TILE;
-                    to[kk][o] = o < room && kk < left ? data[o * outer_stride + (k + kk) * k_stride] : 0.0f;
-                }
-            } else if (along_k) {
-                int o = (int)threadIdx.x / 4, kk = (int)threadIdx.x % 4 * 4;
+            if (along_k) {
+                int k = (int)threadIdx.x % 8, outer = (int)threadIdx.x / 8;
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    to[kk][o + r * 64] = next[r].x, to[kk + 1][o + r * 64] = next[r].y;
-                    to[kk + 2][o + r * 64] = next[r].z, to[kk + 3][o + r * 64] = next[r].w;
+                for (int i = 0; i < TILE / FAR; i++) {
+                    const float *row = data + (FAR * i < room ? i * far : 0);
+#pragma unroll
+                    for (int h = 0; h < STEP; h += 8)
+                        copy_async4_or_zero(shared_address(&to[k + h][outer + FAR * i]), row + h, k + h < left);
                 }
             } else {
+                int k = (int)threadIdx.x / 32, outer = (int)threadIdx.x % 32 * 4, bytes = max(min(room * 4, 16), 0);
 #pragma unroll
-                for (int r = 0; r < 2; r++)
-                    *(float4 *)&to[(int)threadIdx.x / 32 + r * 8][(int)threadIdx.x % 32 * 4] = next[r];
+                for (int h = 0; h < STEP; h += THREADS / 32)
+                    copy_async16_part(shared_address(&to[k + h][outer]), data + h * k_stride, k + h < left ? bytes : 0);
             }
+            data += STEP * k_stride;
         }
     };
 
-    __device__ __forceinline__ static void eight(const float *p, float (&f)[8])
+    /* Groups of four, spread over 64. */
+    template <int N> __device__ __forceinline__ static void read(const float *p, float (&f)[N])
     {
-        float4 lo = *(const float4 *)p, hi = *(const float4 *)(p + 64);
-        f[0] = lo.x, f[1] = lo.y, f[2] = lo.z, f[3] = lo.w;
-        f[4] = hi.x, f[5] = hi.y, f[6] = hi.z, f[7] = hi.w;
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            float4 v = *(const float4 *)(p + i * (16 / (N / 4)));
+            f[i] = v.x, f[i + 1] = v.y, f[i + 2] = v.z, f[i + 3] = v.w;
+        }
     }
 
     /* Tiles go down 8 rows of them, then right. */
@@ -92,45 +88,19 @@ struct gemm_fma {
         let_next_start();
         int tn = (int)((job.n + TILE - 1) / TILE), tm = (int)((job.m + TILE - 1) / TILE), batch, m0, n0;
         place((int)blockIdx.x, tm, tn, batch, m0, n0);
-        const gemm_batch z(job, batch);
-        side a = {
-            (const float *)job.a.at.data + z.a + m0 * job.a.row, job.a.row, job.a.at.col_stride, (int)(job.m - m0), {}};
-        side b = {(const float *)job.b.at.data + z.b + n0 * job.b.at.col_stride,
-                  job.b.at.col_stride,
-                  job.b.row,
-                  (int)(job.n - n0),
-                  {}};
-        float sum[8][8] = {};
-        const int row = (int)threadIdx.x / 16 * 4, col = (int)threadIdx.x % 16 * 4, depth = (int)job.k;
-        a.fetch(0, depth), b.fetch(0, depth);
-        a.put(s.in.a[0], 0, depth), b.put(s.in.b[0], 0, depth);
-        __syncthreads();
-        int at = 0;
-        for (int k0 = 0; k0 < depth; k0 += STEP, at ^= 1) {
-            int after = k0 + STEP, left = depth - after;
-            if (left > 0)
-                a.fetch(after, left), b.fetch(after, left);
-#pragma unroll
-            for (int k = 0; k < STEP; k++) {
-                float x[8], y[8];
-                eight(&s.in.a[at][k][row], x);
-                eight(&s.in.b[at][k][col], y);
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-#pragma unroll
-                    for (int j = 0; j < 8; j++)
-                        sum[i][j] = __fmaf_rn(x[i], y[j], sum[i][j]);
-            }
-            if (left > 0)
-                a.put(s.in.a[at ^ 1], after, left), b.put(s.in.b[at ^ 1], after, left);
-            __syncthreads();
+        float sum[ROWS][COLS] = {};
+        const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+        const int row = warp % 2 * 64 + lane / 8 * 4, col = warp / 2 * 64 + lane % 8 * 4;
+        multiply(job, s, gemm_batch(job, batch), m0, n0, row, col, sum);
+        if (job.tma.plain) {
+            store(job, gemm_batch(job, batch), m0 + row, n0 + col, sum);
+            return;
         }
 #pragma unroll 1
-        for (int h = 0; h < 2; h++) { /* half of the rows: the sums of the other wait in registers */
-            if (h == 0)
-                stage<0, 0>(s.out[0], row, col, sum), stage<0, 4>(s.out[1], row, col, sum);
-            else
-                stage<4, 0>(s.out[0], row, col, sum), stage<4, 4>(s.out[1], row, col, sum);
+        for (int h = 0; h < 2; h++) { /* 64 rows: half of the warps */
+            __syncthreads();
+            if (row / 64 == h)
+                stage(s.out[col / 64], row % 64, col % 64, sum);
             __syncthreads();
 #pragma unroll 1
             for (int q = 0; q < 2; q++) {
@@ -138,17 +108,71 @@ struct gemm_fma {
                 if (m < job.m && n < job.n)
                     s.out[q].write(job, gemm_batch(job, batch), m, n, batch * job.m_tiles + m / 64);
             }
-            __syncthreads();
         }
     }
 
-    template <int I, int J>
-    __device__ __forceinline__ static void stage(gemm_sums<float> &out, int row, int col, const float (&sum)[8][8])
+    __device__ __forceinline__ static void multiply(const skr_gemm_job &job, shared &s, const gemm_batch &z, int m0,
+                                                    int n0, int row, int col, float (&sum)[ROWS][COLS])
+    {
+        side a((const float *)job.a.at.data + z.a + m0 * job.a.row, job.a.row, job.a.at.col_stride, job.m - m0);
+        side b((const float *)job.b.at.data + z.b + n0 * job.b.at.col_stride, job.b.at.col_stride, job.b.row,
+               job.n - n0);
+        int left = (int)job.k, at = 0;
+        a.fetch(s.in.a[0], left), b.fetch(s.in.b[0], left);
+        copy_async_commit();
+#pragma unroll 1
+        for (; left > 0; left -= STEP, at ^= 1) {
+            copy_async_wait<0>();
+            __syncthreads(); /* this step is there, and no one reads the one before any more */
+            if (left > STEP)
+                a.fetch(s.in.a[at ^ 1], left - STEP), b.fetch(s.in.b[at ^ 1], left - STEP);
+            copy_async_commit();
+#pragma unroll
+            for (int k = 0; k < STEP; k++) {
+                float x[ROWS], y[COLS];
+                read(&s.in.a[at][k][row], x);
+                read(&s.in.b[at][k][col], y);
+#pragma unroll
+                for (int i = 0; i < ROWS; i++)
+#pragma unroll
+                    for (int j = 0; j < COLS; j++)
+                        sum[i][j] = __fmaf_rn(x[i], y[j], sum[i][j]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void stage(gemm_sums<float, THREADS> &out, int row, int col,
+                                                 const float (&sum)[ROWS][COLS])
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            *(float4 *)&out.at[row + i][col] =
-                make_float4(sum[I + i][J], sum[I + i][J + 1], sum[I + i][J + 2], sum[I + i][J + 3]);
+        for (int i = 0; i < ROWS; i++)
+#pragma unroll
+            for (int j = 0; j < COLS; j += 4)
+                *(float4 *)&out.at[row + i % 4 + i / 4 * 16][col + j * 8] =
+                    make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+    }
+
+    /* Nothing but one factor, and rows of d in vectors. */
+    __device__ __forceinline__ static void store(const skr_gemm_job &job, const gemm_batch &z, int m, int n,
+                                                 const float (&sum)[ROWS][COLS])
+    {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            int64_t at = m + i % 4 + i / 4 * 16;
+            float *to = (float *)job.d.at.data + z.d + at * job.d.row + n;
+#pragma unroll
+            for (int j = 0; j < COLS; j += 4) {
+                const float *f = &sum[i][j];
+                if (at < job.m && n + j * 8 + 4 <= job.n)
+                    *(float4 *)(to + j * 8) =
+                        make_float4(f[0] * job.alpha, f[1] * job.alpha, f[2] * job.alpha, f[3] * job.alpha);
+                else if (at < job.m)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        if (n + j * 8 + e < job.n)
+                            to[j * 8 + e] = f[e] * job.alpha;
+            }
+        }
     }
 };
 

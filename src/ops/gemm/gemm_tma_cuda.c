@@ -5,6 +5,8 @@
 SKR_FATBIN(gemm_bf16_sm90)
 SKR_FATBIN(gemm_f16_sm90)
 SKR_FATBIN(gemm_i8_sm90)
+SKR_FATBIN(gemm_tf32_sm90)
+SKR_FATBIN(gemm_sm80)
 
 #define SCHEDULES(text)                                                                                                \
     {                                                                                                                  \
@@ -12,16 +14,16 @@ SKR_FATBIN(gemm_i8_sm90)
     }
 
 static const struct {
-    int type, at, bt, columns, plain;
+    int type, at, bt, columns;
     const char *variant[4];
 } shapes[] = {
-#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
-    {T, AT, BT, columns, plain, SCHEDULES("tma " #type " " #layout " 128x" #columns)},
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
+    {T, AT, BT, columns, SCHEDULES("tma " #type " " #layout " 128x" #columns)},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
-#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns, plain)                                                    \
-    SKR_KERNEL(file, "skr_gemm_" #type "_" #layout "_" #columns "_" #plain, SKR_GEMM_TMA_SHARED, 2),
+#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
+    SKR_KERNEL(file, "skr_gemm_" #type "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 2),
 #include "gemm_kernels.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -29,6 +31,10 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 enum { DATA_PARALLEL, PERSISTENT, SPLIT_K, STREAM_K };
 
 /* ---------------------------------------------------------------- what the copy engine can read */
+
+static skr_cuda_kernel turn[2][2] = {
+    {SKR_KERNEL(gemm_sm80, "skr_gemm_turn_a_1", 0, 1), SKR_KERNEL(gemm_sm80, "skr_gemm_turn_a_4", 0, 1)},
+    {SKR_KERNEL(gemm_sm80, "skr_gemm_turn_b_1", 0, 1), SKR_KERNEL(gemm_sm80, "skr_gemm_turn_b_4", 0, 1)}};
 
 /* 0: the second index runs along memory, 1: the first does, -1: neither. */
 static int along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
@@ -48,6 +54,7 @@ static const char *box_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int
     out->box_rows = box_rows;
     out->box_cols = 128 / bytes;
     out->swizzle_bytes = 128;
+    out->tf32 = m->at.type == SKR_F32; /* a and b: where f32 is taken at all, it may be rounded */
     if (job->batch.m > 1 && m->at.stride[0]) {
         out->batches = job->batch.m;
         out->batch_stride = m->at.stride[0];
@@ -70,7 +77,7 @@ typedef struct choice {
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
 static double step_us(const skr_gemm_job *job, int columns, int cluster)
 {
-    double us = columns == 256 ? 0.68 : 0.37;
+    double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
     return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
 }
 
@@ -126,11 +133,12 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
         *best = c;
 }
 
-static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt, bool plain)
+static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)
 {
     choice best = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
-        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt || shapes[i].plain != plain)
+        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
+            (job->gated == SKR_GEMM_HALVES && shapes[i].columns < 128)) /* a panel of d is 64 columns */
             continue;
         for (int cluster = 2; cluster >= 1; cluster--)
             for (int s = DATA_PARALLEL; s <= STREAM_K; s++)
@@ -138,6 +146,30 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
                     consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
     }
     return best;
+}
+
+/* ---------------------------------------------------------------- k along memory */
+
+/* Adds the step that turns a or b, and takes memory for it. Returns where. */
+static int64_t add_turn(const skr_gemm_job *job, skr_plan *plan, bool b, int64_t *at_end)
+{
+    const skr_gemm_matrix *m = b ? &job->b : &job->a;
+    int64_t outer = b ? job->n : job->m, batches = job->batch.m > 1 && m->at.stride[0] ? job->batch.m : 1;
+    int bytes = skr_type_bytes(m->at.type);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &turn[b][bytes == 4];
+    step->grid = (uint32_t)(skr_ceil_div(outer, SKR_GEMM_SIDE) * skr_ceil_div(job->k, SKR_GEMM_SIDE) * batches);
+    step->block = 256;
+    step->overlap = true;
+    return skr_take(at_end, skr_mul(skr_mul(batches, outer), job->tma.turned_pitch * bytes));
+}
+
+/* The other layouts of types whose instructions want k along memory: worth a copy where there is enough to multiply. */
+static bool may_turn(const skr_gemm_job *job)
+{
+    int bytes = skr_type_bytes(job->a.at.type);
+    double blocks = (double)job->batch.m * (double)job->k * (double)(job->m + job->n) / (SKR_GEMM_SIDE * SKR_GEMM_SIDE);
+    return bytes != 2 && (double)job->m * (double)job->n * (double)job->k >= 1 << 24 && blocks < 1 << 30;
 }
 
 /* ---------------------------------------------------------------- the plan */
@@ -157,10 +189,14 @@ static bool writes_itself(const skr_gemm_job *job)
            !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
 }
 
+static bool is_half(const skr_gemm_matrix *m)
+{
+    return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
+}
+
 static bool is_plain(const skr_gemm_job *job)
 {
-    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR &&
-           (job->d.at.type == SKR_F16 || job->d.at.type == SKR_BF16);
+    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
 }
 
 static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
@@ -169,9 +205,10 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
     const char *why = NULL;
     if (target->sm != 90 || target->shared_bytes < SKR_GEMM_TMA_SHARED)
         why = "they need compute capability 9.0";
-    else if (a != job->b.at.type || !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8) || job->scaling == SKR_GEMM_GROUP ||
-             job->scaling == SKR_GEMM_BLOCK)
-        why = "they take f16, bf16 and i8, without scales that change along k";
+    else if (a != job->b.at.type ||
+             !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8 || (a == SKR_F32 && job->allow_tf32)) ||
+             job->scaling == SKR_GEMM_GROUP || job->scaling == SKR_GEMM_BLOCK)
+        why = "they take f16, bf16, i8, and f32 where tf32 is allowed, without scales that change along k";
     else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)
         why = "sizes are 1 to 2^30 there";
     else if (job->batch.n_dims > 1 || job->batch.m < 1 || job->batch.m > 1 << 20)
@@ -181,15 +218,31 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
     return !why;
 }
 
+/* The matrix, or its copy with k along memory. */
+static skr_gemm_matrix turned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t at, bool b)
+{
+    skr_gemm_matrix copy = *m;
+    if (at < 0)
+        return copy;
+    int64_t pitch = job->tma.turned_pitch;
+    copy.at.data = (void *)((uintptr_t)job->head.workspace + (uintptr_t)at);
+    copy.row = b ? 1 : pitch;
+    copy.at.col_stride = b ? pitch : 1;
+    copy.at.stride[0] = m->at.stride[0] ? skr_mul(b ? job->n : job->m, pitch) : 0;
+    return copy;
+}
+
 /* The boxes of a, b and, where the copy engine writes it, d. NULL, or what stands in the way. */
 static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
 {
     const skr_gemm_tma *t = &job->tma;
-    const char *bad = box_of(job, &job->a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
+    const skr_gemm_matrix a = turned(job, &job->a, t->turned_a_at, false);
+    const skr_gemm_matrix b = turned(job, &job->b, t->turned_b_at, true);
+    const char *bad = box_of(job, &a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
     if (!bad)
-        bad = box_of(job, &job->b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
+        bad = box_of(job, &b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
     if (!bad && t->store)
-        bad = box_of(job, &job->d, job->m, job->n, false, 64, &out[2]);
+        bad = box_of(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
     return bad;
 }
 
@@ -220,23 +273,26 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         skr_why(plan, "tensor core kernels for Hopper: the halves of b's rows are not aligned to 16 bytes");
         return false;
     }
-    bool direct = writes_itself(job), plain = direct && is_plain(job);
-    choice c = choose(job, target, at, bt, plain);
-    if (c.shape < 0 && direct) { /* through the workspace, then */
-        direct = plain;
-        c = choose(job, target, at, bt, !plain);
-    }
+    const bool turn_a = at && may_turn(job), turn_b = bt && may_turn(job);
+    at = at && !turn_a, bt = bt && !turn_b;
+    bool direct = writes_itself(job);
+    choice c = choose(job, target, at, bt);
     if (c.shape < 0) {
-        skr_why(plan, "tensor core kernels for Hopper: none for this layout (8-bit types want k along memory)");
+        skr_why(plan, "tensor core kernels for Hopper: none for this layout (i8 and tf32 want k along memory)");
         return false;
     }
     skr_gemm_tma *t = &job->tma;
     skr_matrix_box box[3];
     int columns = shapes[c.shape].columns, bk = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type);
+    t->turned_pitch = skr_mul(skr_ceil_div(job->k, 16), 16);
+    t->turned_a_at = turn_a ? 0 : -1; /* 0: aligned as the workspace will be */
+    t->turned_b_at = turn_b ? 0 : -1;
     t->columns = columns;
     t->at = at;
     t->bt = bt;
-    t->store = direct && plain;
+    t->plain = is_plain(job);
+    t->store = direct && is_half(&job->d);
+    t->once = job->m <= SKR_GEMM_TMA_ROWS;
     const char *bad = boxes(job, box);
     if (bad) {
         skr_why(plan, "tensor core kernels for Hopper: a, b or d %s", bad);
@@ -244,6 +300,10 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     }
     plan->bind = bind_maps;
     plan->bind_job = job;
+    if (turn_a)
+        t->turned_a_at = add_turn(job, plan, false, at_end);
+    if (turn_b)
+        t->turned_b_at = add_turn(job, plan, true, at_end);
     t->cluster = c.cluster;
     t->tiles_m = (int32_t)skr_ceil_div(job->m, (int64_t)SKR_GEMM_TMA_ROWS * c.cluster);
     t->tiles_n = (int32_t)skr_ceil_div(job->n, columns);
@@ -257,14 +317,13 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->left = c.left;
     t->slices = c.slices;
     t->finish = !direct;
-    t->burst =
-        job->m <= SKR_GEMM_TMA_ROWS ? (columns == 256 ? 2 : 3) : 1; /* long rows of b, where they are all there is */
     int64_t slots = (int64_t)c.left * (c.slices + 2) + (t->finish ? c.whole : 0);
     t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
     plan->variant = shapes[c.shape].variant[c.schedule];
-    skr_why(plan, "%s: %lld tiles of 128x%d, %d blocks in a cluster, %lld k steps, %d units, about %.0f us%s",
+    skr_why(plan, "%s: %lld tiles of 128x%d, %d blocks in a cluster, %lld k steps, %d units, about %.0f us%s%s",
             names[c.schedule], (long long)(c.tiles * c.cluster), columns, c.cluster, (long long)t->steps, t->units,
-            c.us, t->finish ? ", written by a second kernel" : "");
+            c.us, turn_a || turn_b ? ", after a copy with k along memory" : "",
+            t->finish ? ", written by a second kernel" : "");
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[c.shape];
     step->grid = (uint32_t)(c.units * c.cluster);
