@@ -25,7 +25,6 @@ typedef struct spec {
     bool in_place; /* d is c */
     bool only_a_scale;
     const char *cuda; /* text of the kernel's name */
-    bool tf32;
     int use;
 } spec;
 
@@ -76,8 +75,8 @@ static void name_case(const spec *s, suite_case *c)
     say_type(c, "pre", s->pre);
     say_type(c, "saved", s->saved);
     say_type(c, s->accumulate ? "db+" : "db", s->dbias);
-    suite_say(c, "%s%s%s%s", s->tf32 ? " tf32" : "", suite_fill_text(s->fill),
-              s->c_fill == SUITE_ONE_NAN ? " nan in c" : "", schedules[s->schedule]);
+    suite_say(c, "%s%s%s", suite_fill_text(s->fill), s->c_fill == SUITE_ONE_NAN ? " nan in c" : "",
+              schedules[s->schedule]);
 }
 
 /* ---------------------------------------------------------------- tensors */
@@ -187,7 +186,6 @@ static void add(spec s)
                             .gated = s.gated,
                             .bias_rows = s.bias_rows,
                             .accumulate = s.accumulate,
-                            .allow_tf32 = s.tf32,
                             .schedule = s.schedule};
     memcpy(c->args, &args, sizeof args);
     static const struct {
@@ -607,7 +605,7 @@ static void mma_cases(void)
         for (int l = 0; l < 9; l++) {
             if (pairs[i].a == SAKER_I32)
                 continue;
-            spec s = of_pair(i, 150, 270, 160);
+            spec s = of_pair(i, 136, 144, 80);
             s.la = l % 3;
             s.lb = l / 3;
             s.cuda = s.la == GAPS || s.lb == GAPS || s.scaling >= SAKER_GEMM_SCALE_BLOCK || pairs[i].a == SAKER_E4M3 ||
@@ -617,7 +615,7 @@ static void mma_cases(void)
             add(s);
             s.m = 33;
             s.n = 131;
-            s.k = 333;
+            s.k = 141;
             s.cuda = pairs[i].a == SAKER_I8 && s.scaling < SAKER_GEMM_SCALE_BLOCK ? "mma i8 kk" : "wide";
             add(s);
         }
@@ -625,16 +623,19 @@ static void mma_cases(void)
         for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++) {
             if (pairs[i].d == SAKER_I32 || (pairs[i].a == SAKER_I8 && pairs[i].b == SAKER_I8))
                 continue;
-            spec s = of_pair(i, 140, 264, 1030);
+            spec s = of_pair(i, 136, 136, 390);
             s.schedule = schedule;
             s.lb = COLS;
             s.cuda = schedules[schedule];
             add(s);
+            if (schedule % 4)
+                continue;
             s.gated = SAKER_GATED_HALVES;
             s.act = SAKER_ACT_SILU;
             s.bias = SAKER_F32;
             add(s);
             s.gated = 0;
+            s.m = 70;
             s.batch = BOTH;
             s.saved = s.dbias = SAKER_F32;
             add(s);
@@ -650,19 +651,6 @@ static void mma_cases(void)
                 s.cuda = "wide";
                 add(s);
             }
-    for (int l = 0; l < 9; l++) {
-        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 140, .n = 132, .k = 200, .tf32 = true};
-        s.la = l % 3;
-        s.lb = l / 3;
-        s.cuda = "tf32";
-        add(s);
-        s.k = 1;
-        s.schedule = l % 5;
-        add(s);
-        s.k = 1030;
-        s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
-        add(s);
-    }
 }
 
 static void bench_cases(void)

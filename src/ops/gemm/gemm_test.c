@@ -7,7 +7,6 @@
  *                        and fp8 twice that: BFMMLA and its like round sums of products to odd, by up to a whole ulp.
  *   subnormals           bf16 instructions take subnormal inputs and results as 0: such products may be missing, and
  *                        2^-126 for each sum. f32: 2^-149 for each product.
- *   tf32                 2^-10 of each product, where it is allowed: both factors are rounded to 11 bits.
  *   scales, alpha        6 U of the sum's magnitude: operands or sums are scaled, each factor rounds once.
  *   beta * c + bias      4 U of each magnitude, of the sum too.
  *   activations          the interval of v's bound carried through; 16 U of max(|x|, |result|) for the function itself
@@ -218,8 +217,6 @@ static near value_at(const gemm_product *p, int64_t z, int64_t m, int64_t n)
     double factor = (2 + sqrt((double)(p->k < 4096 ? p->k : 4096))) * (halves ? 2 : 1);
     double v = alpha * sum, error = fabs(alpha) * size * U * (factor + 6) + fabs(alpha) * lost;
     error += fabs(alpha) * largest * (double)p->k * (halves ? 0x1p-126 : 0x1p-149) + 0x1p-149;
-    if (p->args->allow_tf32 && p->a.t->type == SAKER_F32)
-        error += fabs(alpha) * size * 0x1p-10;
     double parts = fabs(v);
     if (p->args->beta != 0) {
         double c = p->args->beta * p->c.v[batch_start(p->c, p->d.t, z, 2) + m * p->n + n];
