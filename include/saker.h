@@ -20,8 +20,8 @@
  * Nothing here aborts, exits, prints (unless SAKER_VERBOSE is set) or changes the floating-point mode.
  *
  * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU
- * instruction set ("scalar", "neon", "avx2", ...); SAKER_THREADS=<n> limits the threads. A value that makes no sense is
- * ignored, with one warning line.
+ * instruction set ("scalar", "neon", "avx2", ...); SAKER_CUDA_ISA=sm80 runs the portable CUDA kernels on every GPU;
+ * SAKER_THREADS=<n> limits the threads. A value that makes no sense is ignored, with one warning line.
  */
 #ifndef SAKER_H
 #define SAKER_H
@@ -903,10 +903,11 @@ SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack
  * Groups of k's (along_k): d[g] = alpha * (a[:, t] x b[t, :]) + beta * c[g] over the t of group g. a is [M, T], b is
  * [T, N], c and d are [G, M, N]. There are no scales, bias, activation, gather and scatter.
  *
- * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; a group has the bits of gemm
- * with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end elsewhere
- * than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a row whose
- * scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. */
+ * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; on the CPU a group has the
+ * bits of gemm with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end
+ * elsewhere than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a
+ * row whose scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. A GPU reads offsets, gather
+ * and scatter when the kernel runs; the host never waits for them. */
 typedef struct saker_grouped_gemm_args {
     uint64_t struct_size;
     const saker_tensor *a;       /* [T, K]; along_k [M, T] */

@@ -136,7 +136,7 @@ static void fail_line(const char *step, const char *text)
 static bool check_kernel(const target *t, const case_data *d, const char *kernel)
 {
     char expected[64], text[512];
-    const char *needs = t->cuda ? d->c.cuda_kernel : d->c.cpu_kernel;
+    const char *needs = suite_kernel_of(&d->c, t->cuda, kernel);
     snprintf(expected, sizeof expected, "%s/empty", d->s->op);
     if (!strcmp(kernel, expected)) {
         bool outputs = false;

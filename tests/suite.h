@@ -77,10 +77,12 @@ typedef struct suite_case {
     suite_tensor tensor[SUITE_MAX_TENSORS];
     /* The argument struct: struct_size and options set, tensors NULL. */
     _Alignas(8) unsigned char args[SUITE_ARGS_BYTES];
-    const char *cpu_kernel, *cuda_kernel; /* text that saker_context_kernel() must contain, or NULL */
-    double bytes, flops;                  /* the least the operation must move and compute */
-    int reads, writes;                    /* streams, for a probe of the same shape; bytes are split evenly */
-    int check; /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
+    /* Text that saker_context_kernel() must contain, or NULL. portable_kernel: on a GPU, without Hopper's own kernels.
+     */
+    const char *cpu_kernel, *cuda_kernel, *portable_kernel;
+    double bytes, flops; /* the least the operation must move and compute */
+    int reads, writes;   /* streams, for a probe of the same shape; bytes are split evenly */
+    int check;           /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
 } suite_case;
 
 enum { SUITE_ANY_CHECK = -1 };
@@ -114,6 +116,9 @@ typedef struct suite {
 #undef SKR_OP
 
 /* ---------------------------------------------------------------- helpers (suite_case.c) */
+
+/* What the case says about the kernel that ran, or NULL. */
+const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran);
 
 /* All suites in ops.def order. */
 int suite_count(void);

@@ -54,6 +54,22 @@ typedef struct skr_gemm_tma {
     int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); no copy: -1 */
 } skr_gemm_tma;
 
+/* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
+ * step, dynamic shared memory. */
+enum { SKR_GEMM_MMA_SIDE = 128, SKR_GEMM_MMA_BYTES = 64, SKR_GEMM_MMA_SHARED = 4 * 64 * 72 * 4 };
+/* How an operand gets to shared memory: copied as it lies, 16 bytes at a time; widened from vectors of a narrower type;
+ * one element after the other. */
+enum { SKR_GEMM_COPY, SKR_GEMM_VECTORS, SKR_GEMM_ELEMENTS };
+
+/* CUDA: the groups of grouped_gemm, which only the device knows. */
+enum { SKR_GEMM_OF_ROWS = 1, SKR_GEMM_OF_KS };
+typedef struct skr_gemm_groups {
+    int64_t table_at; /* skr_gemm_group [count + 1] */
+    int64_t bias_stride;
+    int32_t count, of;      /* of: 0 without groups */
+    int32_t side, reserved; /* rows and columns of a tile */
+} skr_gemm_groups;
+
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */
 typedef struct skr_gemm_matrix {
     skr_rows at; /* data, type, strides over the batch's dimensions; col_stride is j's */
@@ -87,8 +103,10 @@ typedef struct skr_gemm_job {
     int64_t parts_at;                         /* dbias: a row for each batch and m tile */
     int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
     int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;
-    /* CUDA plan; m_tiles and n_tiles count sides of 64 there */
+    /* CUDA plan; m_tiles and n_tiles count sides of 64 there; seg is what shares its scales along k, segs its steps */
     skr_gemm_tma tma;
+    skr_gemm_groups groups;
+    int32_t a_load, b_load; /* gemm_mma.cuh */
 } skr_gemm_job;
 
 /* What begins a packed b: everything that its panels depend on. */
