@@ -237,6 +237,13 @@ SKR_DEVICE void copy_async16(uint32_t to, const void *from)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+/* The same, or 16 zeros; `from` is not read then. */
+SKR_DEVICE void copy_async16_or_zero(uint32_t to, const void *from, bool there)
+{
+    int bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 SKR_DEVICE void copy_async8(uint32_t to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
