@@ -80,37 +80,86 @@ template <int T, int D> struct skr_tile {
         return (uint32_t)(row * row_bytes + ((chunk ^ (row & 7)) << 4));
     }
 
-    /* 16 rows from `row` on, step s along them: the left operand. */
-    __device__ __forceinline__ static void left(uint32_t (&a)[4], uint32_t tile, int row, int s)
+    /* Two elements of a row from an even column on. */
+    __device__ __forceinline__ static uint32_t pair_at(uint32_t tile, int row, int column)
     {
-        int lane = threadIdx.x & 31;
-        ldmatrix4(a, tile + at(row + (lane & 15), 2 * s + (lane >> 4)));
+        return tile + at(row, column * bytes >> 4) + (column * bytes & 15);
+    }
+    __device__ __forceinline__ static void load_pair(uint32_t tile, int row, int column, float (&f)[2])
+    {
+        uint32_t from = pair_at(tile, row, column);
+        if constexpr (T == SKR_F32)
+            f[0] = shared_load4(from), f[1] = shared_load4(from + 4);
+        else
+            unpack2<T>(__float_as_uint(shared_load4(from)), f[0], f[1]);
+    }
+    __device__ __forceinline__ static void store_pair(uint32_t tile, int row, int column, float a, float b)
+    {
+        uint32_t to = pair_at(tile, row, column);
+        if constexpr (T == SKR_F32)
+            shared_store4(to, __float_as_uint(a)), shared_store4(to + 4, __float_as_uint(b));
+        else
+            shared_store4(to, pack2<T>(a, b));
     }
 
-    /* 16 rows from `row` on as 16 columns of the right operand: b[0], b[1] for the first eight. */
-    __device__ __forceinline__ static void right(uint32_t (&b)[4], uint32_t tile, int row, int s)
+    /* A lane's place in a fragment is one address for all of a tile: tiles begin at multiples of 128 bytes, so that the
+     * chunk, an even number that the compiler knows, can be put into it afterwards. (Addresses of their own for every
+     * fragment would fill the registers.) */
+    __device__ __forceinline__ static uint32_t moved(uint32_t place, int rows, int chunk)
     {
-        int lane = threadIdx.x & 31;
-        ldmatrix4(b, tile + at(row + (lane & 7) + (lane >> 4 << 3), 2 * s + (lane >> 3 & 1)));
+        return (place ^ (uint32_t)((chunk & 7) << 4)) + rows * row_bytes + (chunk >> 3) * 128;
     }
 
-    /* The right operand with k over the rows: step s of them, 16 columns from `column` on. For f32 the rows stand in
-     * the order that as_left() gives to columns. */
-    __device__ __forceinline__ static void right_rows(uint32_t (&b)[4], uint32_t tile, int s, int column)
+    /* The left operand: 16 rows from `row` on, which k runs along. */
+    __device__ __forceinline__ static uint32_t left_place(uint32_t tile, int row)
     {
         int lane = threadIdx.x & 31;
+        return tile + at(row + (lane & 15), lane >> 4);
+    }
+    __device__ __forceinline__ static void left(uint32_t (&a)[4], uint32_t place, int rows, int step)
+    {
+        ldmatrix4(a, moved(place, rows, 2 * step));
+    }
+
+    /* The right operand, 16 columns of it, kept as 16 rows which k runs along: b[0], b[1] for the first eight. */
+    __device__ __forceinline__ static uint32_t right_place(uint32_t tile)
+    {
+        int lane = threadIdx.x & 31;
+        return tile + at((lane & 7) + (lane >> 4 << 3), lane >> 3 & 1);
+    }
+    __device__ __forceinline__ static void right(uint32_t (&b)[4], uint32_t place, int rows, int step)
+    {
+        ldmatrix4(b, moved(place, rows, 2 * step));
+    }
+
+    /* The right operand with k over the rows, 16 columns from `column` on. For f32 the rows of a step are taken in the
+     * order that as_left() gives to columns. */
+    __device__ __forceinline__ static uint32_t rows_place(uint32_t tile)
+    {
+        int lane = threadIdx.x & 31;
+        if constexpr (T == SKR_F32)
+            return tile + at(2 * (lane & 3), lane >> 4) + (lane >> 2 & 3) * 4;
+        return tile + at(lane & 15, lane >> 4);
+    }
+    __device__ __forceinline__ static void right_rows(uint32_t (&b)[4], uint32_t place, int step, int column)
+    {
         if constexpr (T == SKR_F32) {
-            int row = 8 * s + 2 * (lane & 3), c = column + (lane >> 2);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                int here = c + 8 * (k >> 1);
-                b[k] = __float_as_uint(shared_load4(tile + at(row + (k & 1), here >> 2) + 4 * (here & 3)));
-            }
+            for (int k = 0; k < 4; k++)
+                b[k] = __float_as_uint(
+                    shared_load4(moved(k & 1 ? place ^ 16 : place, 8 * step + (k & 1), column / 4 + (k & 2))));
         } else {
-            ldmatrix4_transposed(b, tile + at(16 * s + (lane & 15), column / 8 + (lane >> 4)));
+            ldmatrix4_transposed(b, moved(place, 16 * step, column / 8));
         }
     }
 };
+
+/* Keeps the compiler from computing what depends on it before the loop that this is in, and keeping all of it. */
+SKR_DEVICE uint32_t here(uint32_t place)
+{
+    asm volatile("" : "+r"(place));
+    return place;
+}
 
 /* Sums of 16 rows as the left operand of the next product, step s along their columns; sum[j] is eight columns. */
 template <int T, int N> SKR_DEVICE void as_left(uint32_t (&a)[4], const float (&sum)[N][4], int s)

@@ -7,7 +7,7 @@
  * values are brought in one tile ahead (STAGES 2), or on demand.
  *
  * The plain kernel knows sequences, window and causal; the one with OPTIONS everything. Exponentials are taken in base
- * 2: 2^(x * unit - top * unit), where the product is exact before the subtraction.
+ * 2: 2^(x * unit - top * unit()), where the product is exact before the subtraction.
  *
  * A value that is infinite or not a number must not reach the rows that do not see its key, though 0 times it would.
  * Nothing guards against that on the way: a tile whose result holds a NaN is done again carefully, with products that
@@ -15,6 +15,7 @@
 #ifndef SKR_ATTENTION_FORWARD_CUH
 #define SKR_ATTENTION_FORWARD_CUH
 
+#include "attention_products.cuh"
 #include "attention_scores.cuh"
 
 template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, bool OPTIONS> struct attention_forward {
@@ -25,32 +26,56 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
     static constexpr int q_bytes = BM * q_tile::row_bytes, k_bytes = BN * q_tile::row_bytes;
     static constexpr int v_bytes = BN * v_tile::row_bytes, stage_bytes = k_bytes + v_bytes;
     static constexpr int shared_bytes = q_bytes + STAGES * stage_bytes;
+    static_assert(DV / WV * v_tile::bytes % 128 == 0, "columns of a warp begin where chunks do");
     static constexpr float none = -__builtin_huge_valf();
 
     const skr_attention_job &job;
-    attention_work w;
-    uint32_t memory;  /* q, then stages of k and v */
-    int warp_row;     /* of this warp in the tile */
-    int warp_column;  /* of v */
-    float unit;       /* what scores are multiplied by, in base 2 */
+    struct state { /* in shared memory */
+        attention_work w;
+        attention_source q, k, v;
+        attention_target o;
+        float scale, o_scale;  /* with the descales that all of the head share */
+        int first;             /* query */
+        int careful;
+        int begin, end;        /* tiles of keys that some of the queries may see */
+        int whole, whole_end;  /* those of which they all see all */
+    };
+    state &the;
+    const attention_work &w;
+    uint32_t memory; /* q, then stages of k and v */
+    int warp_row;    /* of this warp in the tile */
+    int warp_column; /* of v */
     float o[MI][OJ][4];
     float top[MI][2], sum[MI][2]; /* of rows g and g + 8; sum is this thread's own part */
 
     static __device__ __forceinline__ void run(const skr_attention_job &job)
     {
         extern __shared__ __align__(128) char shared[];
-        attention_work w;
-        if (!attention_find(job, (int)job.heads, BM, false, w))
+        __shared__ state the;
+        if (!attention_find_shared(job, (int)job.heads, BM, false, the.w))
             return;
-        attention_forward self(job, w, shared_address(shared));
-        if (!self.pass(false)) {
-            __syncthreads();
-            self.pass(true);
+        if (threadIdx.x == 0) {
+            const attention_sequence &s = the.w.s;
+            int h = the.w.h, kv_h = h / (int)job.group, aligned = job.cuda.aligned;
+            the.q.set(job.q, s, s.q, s.rows, h, job.d, aligned);
+            the.k.set(job.k, s, s.k, s.keys, kv_h, job.d, aligned);
+            the.v.set(job.v, s, s.k, s.keys, kv_h, job.d_v, aligned);
+            the.o.set(job.o, s, s.q, s.rows, h, job.d_v, job.cuda.pairs, 0);
+            int first = the.w.tile * BM, last = min(first + BM, s.rows) - 1;
+            bool any = last >= first;
+            the.first = first, the.careful = 0;
+            the.scale = attention_scale(job, s.b, h, kv_h), the.o_scale = attention_o_scale(job, s.b, kv_h);
+            the.begin = any ? s.first_key(first) / BN : 0, the.end = any ? (s.end_key(last) + BN - 1) / BN : 0;
+            the.whole = s.first_whole(last, BN), the.whole_end = s.end_whole(first, BN);
         }
+        __syncthreads();
+        attention_forward self(job, the, shared_address(shared));
+        while (!self.pass())
+            ;
     }
 
-    __device__ __forceinline__ attention_forward(const skr_attention_job &j, const attention_work &work, uint32_t m)
-        : job(j), w(work), memory(m)
+    __device__ __forceinline__ attention_forward(const skr_attention_job &j, state &t, uint32_t m)
+        : job(j), the(t), w(t.w), memory(m)
     {
         int warp = (int)threadIdx.x / 32;
         warp_row = warp % WM * (16 * MI);
@@ -58,105 +83,78 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
     }
 
     /* Everything for the block's queries. False: a NaN came out that may not belong there, nothing was written. */
-    __device__ __forceinline__ bool pass(bool careful)
+    __device__ __forceinline__ bool pass()
     {
-        const attention_sequence &s = w.s;
-        int first = w.tile * BM, last = min(first + BM, s.rows) - 1, kv_h = w.h / (int)job.group;
-        int n = last >= first ? s.first_key(first) / BN : 0;
-        int end = last >= first ? (s.end_key(last) + BN - 1) / BN : 0;
-        bool aligned = !OPTIONS || job.cuda.aligned;
-        const attention_source<T, DK, BM, threads> q(job.q, s, s.q, s.rows, w.h, (int)job.d, aligned);
-        const attention_source<T, DK, BN, threads> k(job.k, s, s.k, s.keys, kv_h, (int)job.d, aligned);
-        const attention_source<T, DV, BN, threads> v(job.v, s, s.k, s.keys, kv_h, (int)job.dv, aligned);
-        float scale = attention_scale(kv_h);
-        unit = OPTIONS ? SKR_LOG2E : scale * SKR_LOG2E;
         clear();
-        if (n < end) {
-            q.load(memory, first);
+        if (the.begin < the.end) {
+            load_queries();
             if (STAGES == 2)
-                k.load(stage(0), n * BN), v.load(stage(0) + k_bytes, n * BN);
+                load(the.begin);
             copy_async_commit();
         }
-        for (int turn = 0; n < end; n++, turn ^= STAGES - 1) {
+        for (int n = the.begin; n < the.end; n++) {
             if (STAGES == 1) {
                 __syncthreads();
-                k.load(stage(0), n * BN), v.load(stage(0) + k_bytes, n * BN);
+                load(n);
                 copy_async_commit();
             }
             copy_async_wait<0>();
             __syncthreads();
-            if (STAGES == 2 && n + 1 < end)
-                k.load(stage(turn ^ 1), (n + 1) * BN), v.load(stage(turn ^ 1) + k_bytes, (n + 1) * BN);
+            if (STAGES == 2 && n + 1 < the.end)
+                load(n + 1);
             copy_async_commit();
             float x[MI][NJ][4];
-            multiply_keys(x, stage(turn));
-            int lane = threadIdx.x & 31;
-            attention_scores<MI, NJ, false> scores{job, s, w.h, first + warp_row + (lane >> 2), n * BN + 2 * (lane & 3)};
-            bool inside = s.all_seen(first, last + 1, n * BN, n * BN + BN);
+            attention_scores_of<T, DK>(x, memory, warp_row, stage(n));
+            int lane = here(threadIdx.x) & 31;
+            attention_scores<MI, NJ, false> scores{job, w.s, w.h, the.first + warp_row + (lane >> 2),
+                                                   n * BN + 2 * (lane & 3)};
+            bool inside = n >= the.whole && n < the.whole_end;
             if (OPTIONS)
-                scores.finish(x, scale, inside);
+                scores.finish(x, the.scale, inside);
             else if (!inside)
                 scores.limit(x);
             soften(x);
-            if (OPTIONS && job.drop) {
-                uint64_t kept = scores.draw();
-#pragma unroll
-                for (int i = 0; i < MI * NJ * 4; i++)
-                    x[i / (4 * NJ)][i / 4 % NJ][i & 3] = kept >> i & 1 ? x[i / (4 * NJ)][i / 4 % NJ][i & 3] : 0.0f;
-            }
-            if (careful)
-                multiply_values_one_by_one(x, stage(turn) + k_bytes);
-            else
-                multiply_values(x, stage(turn) + k_bytes);
+            if (OPTIONS)
+                scores.weigh(x);
+            if (the.careful) {
+                attention_add_seen<T, DV, DK>(o, x, stage(n) + k_bytes, warp_column, memory, warp_row);
+                load_queries();
+                copy_async_commit();
+            } else
+                attention_add<T, DV>(o, x, stage(n) + k_bytes, warp_column);
         }
-        return finish(first, careful);
+        return finish();
     }
 
-    __device__ __forceinline__ uint32_t stage(int turn) const
+    __device__ __forceinline__ uint32_t stage(int n) const
     {
-        return memory + q_bytes + turn * stage_bytes;
+        return memory + q_bytes + n % STAGES * stage_bytes;
     }
 
-    __device__ __forceinline__ float attention_scale(int) const
+    __device__ __forceinline__ void load_queries() const
     {
-        return job.scale;
+        attention_load<T, DK, BM, threads, OPTIONS>(memory, the.q, the.first);
+    }
+
+    __device__ __forceinline__ void load(int n) const
+    {
+        attention_load<T, DK, BN, threads, OPTIONS>(stage(n), the.k, n * BN);
+        attention_load<T, DV, BN, threads, OPTIONS>(stage(n) + k_bytes, the.v, n * BN);
+    }
+
+    /* What scores are multiplied by, in base 2. */
+    __device__ __forceinline__ float unit() const
+    {
+        return OPTIONS ? SKR_LOG2E : job.cuda.unit;
     }
 
     __device__ __forceinline__ void clear()
     {
+        attention_clear(o);
 #pragma unroll
         for (int i = 0; i < MI; i++) {
             top[i][0] = top[i][1] = none;
             sum[i][0] = sum[i][1] = 0.0f;
-#pragma unroll
-            for (int j = 0; j < OJ; j++)
-                o[i][j][0] = o[i][j][1] = o[i][j][2] = o[i][j][3] = 0.0f;
-        }
-    }
-
-    __device__ __forceinline__ void multiply_keys(float (&x)[MI][NJ][4], uint32_t k) const
-    {
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int j = 0; j < NJ; j++)
-                x[i][j][0] = x[i][j][1] = x[i][j][2] = x[i][j][3] = 0.0f;
-#pragma unroll
-        for (int d = 0; d < q_tile::steps; d++) {
-            uint32_t a[MI][4];
-#pragma unroll
-            for (int i = 0; i < MI; i++)
-                q_tile::left(a[i], memory, warp_row + 16 * i, d);
-#pragma unroll
-            for (int j = 0; j < NJ; j += 2) {
-                uint32_t b[4];
-                q_tile::right(b, k, 8 * j, d);
-#pragma unroll
-                for (int i = 0; i < MI; i++) {
-                    mma_step<T>(x[i][j], a[i], b[0], b[1]);
-                    mma_step<T>(x[i][j + 1], a[i], b[2], b[3]);
-                }
-            }
         }
     }
 
@@ -173,152 +171,82 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
 #pragma unroll
                 for (int j = 1; j < NJ; j++)
                     most = fmaxf(most, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
-                most = lanes_reduce<skr_max, 4>(most);
-                most = fmaxf(most, top[i][r]);
-                factor[i][r] = top[i][r] == most ? 1.0f : exp2_fast<true>((top[i][r] - most) * unit);
+                most = fmaxf(lanes_reduce<skr_max, 4>(most), top[i][r]);
+                factor[i][r] = top[i][r] == most ? 1.0f : exp2_fast<true>((top[i][r] - most) * unit());
                 moved |= top[i][r] != most;
                 top[i][r] = most;
-                float shift = most == none ? 0.0f : most * unit;
-                float part = 0.0f;
-#pragma unroll
-                for (int j = 0; j < NJ; j++) {
-                    x[i][j][2 * r] = exp2_fast<true>(__fmaf_rn(x[i][j][2 * r], unit, -shift));
-                    x[i][j][2 * r + 1] = exp2_fast<true>(__fmaf_rn(x[i][j][2 * r + 1], unit, -shift));
-                    part += x[i][j][2 * r] + x[i][j][2 * r + 1];
-                }
-                sum[i][r] = __fmaf_rn(sum[i][r], factor[i][r], part);
             }
         if (__any_sync(0xffffffffu, moved)) {
 #pragma unroll
-            for (int i = 0; i < MI; i++)
+            for (int i = 0; i < MI; i++) {
+                sum[i][0] *= factor[i][0], sum[i][1] *= factor[i][1];
 #pragma unroll
                 for (int j = 0; j < OJ; j++) {
                     o[i][j][0] *= factor[i][0], o[i][j][1] *= factor[i][0];
                     o[i][j][2] *= factor[i][1], o[i][j][3] *= factor[i][1];
                 }
-        }
-    }
-
-    __device__ __forceinline__ void multiply_values(const float (&x)[MI][NJ][4], uint32_t v)
-    {
-#pragma unroll
-        for (int d = 0; d < BN / v_tile::rows_a_step; d++) {
-            uint32_t a[MI][4];
-#pragma unroll
-            for (int i = 0; i < MI; i++)
-                as_left<T>(a[i], x[i], d);
-#pragma unroll
-            for (int j = 0; j < OJ; j += 2) {
-                uint32_t b[4];
-                v_tile::right_rows(b, v, d, warp_column + 8 * j);
-#pragma unroll
-                for (int i = 0; i < MI; i++) {
-                    mma_step<T>(o[i][j], a[i], b[0], b[1]);
-                    mma_step<T>(o[i][j + 1], a[i], b[2], b[3]);
-                }
             }
         }
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float shift = top[i][r] == none ? 0.0f : top[i][r] * unit(), part[2] = {};
+#pragma unroll
+                for (int j = 0; j < NJ; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float &f = x[i][j][2 * r + e];
+                        f = exp2_fast<true>(__fmaf_rn(f, unit(), -shift));
+                        part[e] += f;
+                    }
+                sum[i][r] += part[0] + part[1];
+            }
     }
 
-    /* The same without a product with p = 0. Key 2q + e of eight is held by lanes q of a row's four. */
-    __device__ __forceinline__ void multiply_values_one_by_one(const float (&x)[MI][NJ][4], uint32_t v)
+    /* Divides by the sums and writes o and lse. */
+    __device__ __forceinline__ bool finish()
     {
         int lane = threadIdx.x & 31;
-#pragma unroll 1
-        for (int key = 0; key < BN; key++) {
-            float p[MI][2];
+        float scale = OPTIONS ? the.o_scale : 1.0f;
+        float lse[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float all = lanes_reduce<skr_sum, 4>(sum[i][r]), most = top[i][r], factor = 1.0f;
+                float sink = OPTIONS && job.sinks.data ? job.sinks.data[w.h * job.sinks.head] : none;
+                if (OPTIONS && sink != none) {
+                    float larger = fmaxf(most, sink);
+                    factor = most == larger ? 1.0f : exp2_fast<true>((most - larger) * unit());
+                    all = all * factor + exp2_fast<true>((sink - larger) * unit());
+                    most = larger;
+                }
+                factor = all == 0.0f ? 0.0f : factor * scale / all;
+                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most * unit(), 0.693147181f, logf(all));
+#pragma unroll
+                for (int j = 0; j < OJ; j++)
+                    o[i][j][2 * r] *= factor, o[i][j][2 * r + 1] *= factor;
+            }
+        int row = the.first + warp_row;
+        if (!the.careful && __syncthreads_or(attention_any_nan(o))) {
+            if (threadIdx.x == 0)
+                the.careful = 1;
+            __syncthreads();
+            return false;
+        }
+        the.o.template store<T>(o, row, warp_column);
+        if (job.lse.data && warp_column == 0 && (lane & 3) == 0) {
+            float *to = attention_stat_at(job.lse, w.s, w.h);
 #pragma unroll
             for (int i = 0; i < MI; i++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    float mine = 0.0f;
-#pragma unroll
-                    for (int j = 0; j < NJ; j++)
-                        mine = j == key / 8 ? (key & 1 ? x[i][j][2 * r + 1] : x[i][j][2 * r]) : mine;
-                    p[i][r] = rounded<T>(__shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3)));
+                    int at = row + 16 * i + 8 * r + (lane >> 2);
+                    if (at < w.s.room)
+                        to[at * job.lse.token] = at < w.s.rows ? lse[i][r] : none;
                 }
-#pragma unroll
-            for (int j = 0; j < OJ; j++) {
-                int c = warp_column + 8 * j + 2 * (lane & 3);
-                uint32_t at = v + v_tile::at(key, c * v_tile::bytes / 16) + c * v_tile::bytes % 16;
-                float f[2];
-                if (T == SKR_F32)
-                    f[0] = shared_load4(at), f[1] = shared_load4(at + 4);
-                else
-                    unpack2<T == SKR_F32 ? SKR_F16 : T>(__float_as_uint(shared_load4(at)), f[0], f[1]);
-#pragma unroll
-                for (int i = 0; i < MI; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        o[i][j][e] = p[i][e >> 1] == 0.0f ? o[i][j][e] : __fmaf_rn(p[i][e >> 1], f[e & 1], o[i][j][e]);
-            }
         }
-    }
-
-    /* Divides by the sums and writes o and lse. */
-    __device__ __forceinline__ bool finish(int first, bool careful)
-    {
-        int lane = threadIdx.x & 31;
-        float keep = OPTIONS ? job.keep_scale : 1.0f;
-        bool bad = false;
-        float over[MI][2], lse[MI][2];
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float all = lanes_reduce<skr_sum, 4>(sum[i][r]), most = top[i][r];
-                float factor = 1.0f;
-                if (OPTIONS && job.sinks.data) {
-                    float sink = job.sinks.data[w.h * job.sinks.head], larger = fmaxf(most, sink);
-                    factor = most == larger ? 1.0f : exp2_fast<true>((most - larger) * unit);
-                    all = all * factor + exp2_fast<true>((sink - larger) * unit);
-                    most = larger;
-                }
-                over[i][r] = all == 0.0f ? 0.0f : factor * keep / all;
-                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most * unit, 0.693147181f, logf(all));
-            }
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int j = 0; j < OJ; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    o[i][j][e] *= over[i][e >> 1];
-                    bad |= o[i][j][e] != o[i][j][e];
-                }
-        if (!careful && __syncthreads_or(bad))
-            return false;
-        char *to = attention_rows_at(job.o, w.s, w.s.q, w.h);
-        int bytes = skr_type_bytes(job.o.type);
-        bool pairs = job.cuda.pairs;
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                int row = first + warp_row + 16 * i + 8 * r + (lane >> 2);
-                if (row >= w.s.room)
-                    continue;
-                bool sees = row < w.s.rows;
-                char *line = to + row * job.o.token * bytes;
-                if (job.lse.data && warp_column == 0 && (lane & 3) == 0)
-                    attention_stat_at(job.lse, w.s, w.h)[row * job.lse.token] = sees ? lse[i][r] : none;
-#pragma unroll
-                for (int j = 0; j < OJ; j++) {
-                    int c = warp_column + 8 * j + 2 * (lane & 3);
-                    float a = sees ? o[i][j][2 * r] : 0.0f, b = sees ? o[i][j][2 * r + 1] : 0.0f;
-                    if (pairs && c < job.dv) {
-                        if (T == SKR_F32)
-                            *(float2 *)(line + 4 * c) = make_float2(a, b);
-                        else
-                            store4_once(line + 2 * c, pack2<T == SKR_F32 ? SKR_F16 : T>(a, b));
-                    } else {
-                        if (c < job.dv)
-                            any_store1(job.o.type, line + c * bytes, a);
-                        if (c + 1 < job.dv)
-                            any_store1(job.o.type, line + (c + 1) * bytes, b);
-                    }
-                }
-            }
         return true;
     }
 };

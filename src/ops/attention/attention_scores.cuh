@@ -27,6 +27,25 @@ SKR_DEVICE bool attention_has_masks(const skr_attention_job &job)
     return job.key_mask.data || job.q_ids.data || job.mask.data || job.q_positions.data || job.k_positions.data;
 }
 
+/* A descale that all tokens of a head share; 1 where there is none, or one for each block of them. */
+SKR_DEVICE float attention_descale(const skr_attention_job &job, const skr_attention_scales &t, int b, int h)
+{
+    return t.data && !job.descale_block ? t.data[b * t.batch + h * t.head] : 1.0f;
+}
+
+SKR_DEVICE float attention_scale(const skr_attention_job &job, int b, int h, int kv_h)
+{
+    float q = job.q_descale.data ? attention_descale(job, job.q_descale, b, h / (int)job.q_descale_group) : 1.0f;
+    return job.scale * q * attention_descale(job, job.k_descale, b, kv_h);
+}
+
+/* What o is multiplied by at the end. */
+SKR_DEVICE float attention_o_scale(const skr_attention_job &job, int b, int kv_h)
+{
+    return job.keep_scale * attention_descale(job, job.v_descale, b, kv_h) *
+           (job.mode == SKR_ATTENTION_I8_P ? job.p_scale : 1.0f);
+}
+
 template <int MI, int NJ, bool FLIP> struct attention_scores {
     static constexpr float none = -__builtin_huge_valf();
     const skr_attention_job &job;
@@ -48,23 +67,44 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
                 }
     }
 
-    /* Sequence's end, window, causal, by place. */
+    /* Sequence's end, window, causal, by place: the columns that a row sees lie between two numbers. */
     __device__ __forceinline__ void limit(float (&x)[MI][NJ][4]) const
     {
-        uint32_t span = (uint32_t)(s.left + s.right);
-        int base = s.left - s.diagonal;
-        each(x, [&](float &f, int i, int j) {
-            bool seen = (uint32_t)(j - i + base) <= span && j < s.keys && (!FLIP || i < s.rows);
-            f = seen ? f : none;
-        });
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int at = row + 16 * i + 8 * r;
+                int first = (FLIP ? s.first_row(at) : s.first_key(at)) - column;
+                int end = (FLIP ? (at < s.keys ? s.end_row(at) : 0) : s.end_key(at)) - column;
+#pragma unroll
+                for (int j = 0; j < NJ; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        x[i][j][2 * r + e] = 8 * j + e >= first && 8 * j + e < end ? x[i][j][2 * r + e] : none;
+            }
     }
 
-    /* Everything, to natural units. inside: all of it is seen as far as limit() is concerned. */
-    __device__ __forceinline__ void finish(float (&x)[MI][NJ][4], float scale, bool inside) const
+    /* Everything, to natural units. inside: all of it is seen as far as limit() is concerned. bend, where it is given:
+     * the derivative of softcap. */
+    __device__ __forceinline__ void finish(float (&x)[MI][NJ][4], float scale, bool inside,
+                                           float (*bend)[NJ][4] = nullptr) const
     {
+        if (job.descale_block)
+            each(x, [&](float &f, int i, int j) {
+                if (i < s.rows && j < s.keys)
+                    f *= of_block(job.q_descale, h / (int)job.q_descale_group, i) *
+                         of_block(job.k_descale, h / (int)job.group, j);
+            });
         if (job.softcap > 0.0f) {
             float unit = scale / job.softcap, cap = job.softcap;
-            each(x, [&](float &f, int, int) { f = cap * attention_tanh(f * unit); });
+#pragma unroll
+            for (int n = 0; n < MI * NJ * 4; n++) {
+                float &f = x[n / (4 * NJ)][n / 4 % NJ][n & 3], t = attention_tanh(f * unit);
+                if (bend)
+                    bend[n / (4 * NJ)][n / 4 % NJ][n & 3] = __fmaf_rn(-t, t, 1.0f);
+                f = cap * t;
+            }
         } else {
             each(x, [&](float &f, int, int) { f *= scale; });
         }
@@ -78,7 +118,33 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
             hide(x);
     }
 
+    /* What p multiplies v with: quantised, without what dropout leaves out, times what values are to be multiplied by. */
+    __device__ __forceinline__ void weigh(float (&x)[MI][NJ][4]) const
+    {
+        if (job.mode == SKR_ATTENTION_I8_P) {
+            float over = 1.0f / job.p_scale;
+            each(x, [&](float &f, int, int) { f = f != f ? f : fminf(rintf(f * over), 127.0f); });
+        }
+        if (job.drop) {
+            uint64_t kept = draw();
+#pragma unroll
+            for (int n = 0; n < MI * NJ * 4; n++) {
+                float &f = x[n / (4 * NJ)][n / 4 % NJ][n & 3];
+                f = kept >> n & 1 ? f : 0.0f;
+            }
+        }
+        if (job.descale_block && job.v_descale.data)
+            each(x, [&](float &f, int, int j) {
+                f = j < s.keys ? f * of_block(job.v_descale, h / (int)job.group, j) : f;
+            });
+    }
+
   private:
+    __device__ __forceinline__ float of_block(const skr_attention_scales &t, int head, int i) const
+    {
+        return t.data ? t.data[s.b * t.batch + head * t.head + i / (int)job.descale_block * t.block] : 1.0f;
+    }
+
     __device__ __forceinline__ void add_bias(float (&x)[MI][NJ][4]) const
     {
         const skr_attention_matrix &m = job.bias;

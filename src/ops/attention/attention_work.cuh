@@ -33,11 +33,15 @@ struct attention_sequence {
     {
         return min(rows, last - diagonal + left + 1);
     }
-    /* Whether every query of the first range sees every key of the second. */
-    __device__ __forceinline__ bool all_seen(int row, int row_end, int key, int key_end) const
+    /* Tiles of `size` keys that all queries from first to last see whole: from first_whole(last) on, before
+     * end_whole(first). */
+    __device__ __forceinline__ int first_whole(int last, int size) const
     {
-        return key_end <= keys && row_end <= rows && key_end - 1 <= row + diagonal + right &&
-               key >= row_end - 1 + diagonal - left;
+        return (first_key(last) + size - 1) / size;
+    }
+    __device__ __forceinline__ int end_whole(int first, int size) const
+    {
+        return max(0, end_key(first)) / size;
     }
 };
 
@@ -60,27 +64,29 @@ SKR_DEVICE const skr_attention_span *attention_spans(const skr_attention_job &jo
 /* The block's share of the heads (queries' heads, or keys'), in pieces of `size` tokens of q or of k. Heads of a
  * section, whose keys fit the L2 cache together, go side by side; longest pieces first.
  *
- * Packed: sequence b's pieces begin at slot floor(start / size) + b, which leaves room for all of them whatever the
- * lengths are. The last entry of the table holds the tokens that no sequence has. False: a slot that no piece fills. */
+ * Packed: the table of attention_prepare.cuh holds the tokens before the first sequence, the sequences, and the tokens
+ * behind the last. The pieces of entry n begin at slot floor(start / size) + n, which leaves room for all of them
+ * whatever the lengths are. False: a slot that no piece fills. */
 SKR_DEVICE bool attention_find(const skr_attention_job &job, int heads, int size, bool keys, attention_work &w)
 {
     int index = (int)blockIdx.x;
     skr_attention_span span;
     if (job.cuda.spans_at < 0) {
-        int pieces = job.cuda.pieces, pairs = heads * (int)job.batch, section = job.cuda.section;
+        const skr_attention_grid &grid = job.cuda.grid[keys];
+        int pieces = grid.pieces, pairs = heads * (int)job.batch, section = grid.section;
         int s = index / (section * pieces), rest = index - s * section * pieces;
         int width = min(section, pairs - s * section);
         int pair = s * section + rest % width;
         w.tile = rest / width;
-        w.tile = job.cuda.last_first ? pieces - 1 - w.tile : w.tile;
+        w.tile = grid.last_first ? pieces - 1 - w.tile : w.tile;
         w.s.b = pair / heads, w.h = pair - w.s.b * heads;
         span = skr_attention_plain(&job);
-        w.s.room = (int)job.length;
+        w.s.room = (int)(keys ? job.length_k : job.length);
     } else {
         const skr_attention_span *spans = attention_spans(job);
-        int slot = index / heads, low = 0, high = (int)job.batch;
+        int slot = index / heads, low = 0, high = (int)job.batch + 1;
         w.h = index - slot * heads;
-        while (low < high) { /* the last sequence whose first slot is at most this one */
+        while (low < high) { /* the last entry whose first slot is at most this one */
             int middle = (low + high + 1) / 2;
             int start = (int)(keys ? spans[middle].k : spans[middle].q);
             if (start / size + middle <= slot)
@@ -89,10 +95,11 @@ SKR_DEVICE bool attention_find(const skr_attention_job &job, int heads, int size
                 high = middle - 1;
         }
         span = spans[low];
-        w.s.b = low;
-        w.tile = slot - (int)(keys ? span.k : span.q) / size - low;
-        int64_t end = low < job.batch ? (keys ? spans[low + 1].k : spans[low + 1].q) : keys ? job.length_k : job.length;
-        w.s.room = (int)(end - (keys ? span.k : span.q));
+        int start = (int)(keys ? span.k : span.q), all = (int)(keys ? job.length_k : job.length);
+        int end = low > job.batch ? all : (int)(keys ? spans[low + 1].k : spans[low + 1].q);
+        w.s.b = low - 1;
+        w.tile = slot - start / size - low;
+        w.s.room = end - start;
         if (w.tile * size >= w.s.room)
             return false;
     }
@@ -103,6 +110,15 @@ SKR_DEVICE bool attention_find(const skr_attention_job &job, int heads, int size
     w.s.left = anywhere ? 1 << 29 : attention_near(job.left);
     w.s.right = anywhere ? 1 << 29 : attention_near(job.right);
     return true;
+}
+
+/* The same for the whole block, found by one thread. */
+SKR_DEVICE bool attention_find_shared(const skr_attention_job &job, int heads, int size, bool keys, attention_work &w)
+{
+    bool found = true;
+    if (threadIdx.x == 0)
+        found = attention_find(job, heads, size, keys, w);
+    return __syncthreads_and(found);
 }
 
 /* Row 0 of a sequence's head. */
@@ -132,62 +148,64 @@ SKR_DEVICE float attention_element(int type, const char *p)
     return any_load1(type, p);
 }
 
-/* Rows of one tensor as tiles of ROWS x D. Elements beyond the tensor's width and rows beyond its end are zeros. */
-template <int T, int D, int ROWS, int THREADS> struct attention_source {
-    using tile = skr_tile<T, D>;
-    const char *data;    /* row 0 */
-    int64_t pitch;       /* bytes of a row */
-    int rows, width;     /* elements */
+/* Rows of one tensor. Kept in shared memory: what is needed once a tile need not stay in registers. */
+struct attention_source {
+    const char *data; /* row 0 */
+    int64_t pitch;    /* bytes of a row */
+    int rows, width;  /* elements */
     int type;
-    bool aligned;        /* T itself, and chunks as they lie */
+    int aligned; /* of the type of the products, and whole chunks of 16 bytes */
 
-    __device__ __forceinline__ attention_source(const skr_attention_rows &t, const attention_sequence &s, int first,
-                                                int rows_, int h, int width_, bool aligned_)
-        : data(attention_rows_at(t, s, first, h)), pitch(t.token * skr_type_bytes(t.type)), rows(rows_), width(width_),
-          type(t.type), aligned(aligned_)
+    __device__ __forceinline__ void set(const skr_attention_rows &t, const attention_sequence &s, int first, int rows_,
+                                        int h, int64_t width_, int aligned_)
     {
+        data = attention_rows_at(t, s, first, h);
+        pitch = t.token * skr_type_bytes(t.type);
+        rows = rows_, width = (int)width_, type = t.type, aligned = aligned_;
     }
+};
 
-    /* Starts to bring rows from `row` on to `to`. */
-    __device__ __forceinline__ void load(uint32_t to, int row) const
-    {
-        if (aligned)
-            copy(to, row);
-        else
-            convert(to, row);
-    }
-
-    __device__ __forceinline__ void copy(uint32_t to, int row) const
-    {
-        constexpr int chunks = tile::chunks, total = ROWS * chunks;
-        const char *from = data + row * pitch;
-#pragma unroll
-        for (int k = 0; k < total / THREADS; k++) {
-            int index = k * THREADS + (int)threadIdx.x, r = index / chunks, c = index % chunks;
-            copy_async16_or_zero(to + tile::at(r, c), from + r * pitch + 16 * c,
-                                 row + r < rows && c * (16 / tile::bytes) < width);
-        }
-    }
-
-    /* Any type and any alignment. */
-    __device__ __noinline__ void convert(uint32_t to, int row) const
-    {
-        constexpr int vec = 16 / tile::bytes;
-        int bytes = skr_type_bytes(type);
-        for (int index = (int)threadIdx.x; index < ROWS * tile::chunks; index += THREADS) {
-            int r = index / tile::chunks, c = index % tile::chunks;
+/* Starts to bring ROWS rows from `row` on to a tile. What is beyond the tensor's width or end becomes zeros. ANY: of
+ * any type and alignment. */
+template <int T, int D, int ROWS, int THREADS, bool ANY>
+SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row)
+{
+    using tile = skr_tile<T, D>;
+    constexpr int chunks = tile::chunks, vec = 16 / tile::bytes;
+    if (ANY && !s.aligned) {
+        int bytes = skr_type_bytes(s.type);
+#pragma unroll 1
+        for (int index = (int)threadIdx.x; index < ROWS * chunks; index += THREADS) {
+            int r = index / chunks, c = index % chunks;
             float f[vec];
 #pragma unroll
             for (int k = 0; k < vec; k++) {
                 int column = c * vec + k;
-                f[k] = row + r < rows && column < width
-                           ? attention_element(type, data + (row + r) * pitch + column * bytes)
+                f[k] = row + r < s.rows && column < s.width
+                           ? attention_element(s.type, s.data + (row + r) * s.pitch + column * bytes)
                            : 0.0f;
             }
             shared_store16(to + tile::at(r, c), pack<T>(f));
         }
+    } else if (THREADS % chunks) {
+        for (int index = (int)threadIdx.x; index < ROWS * chunks; index += THREADS) {
+            int r = index / chunks, c = index % chunks;
+            copy_async16_or_zero(to + tile::at(r, c), s.data + (row + r) * s.pitch + 16 * c,
+                                 row + r < s.rows && c * vec < s.width);
+        }
+    } else {
+        constexpr int a_turn = THREADS / chunks;
+        static_assert(THREADS % chunks || ROWS % a_turn == 0, "whole rows in every turn");
+        int thread = (int)here(threadIdx.x), r = thread / chunks, c = thread % chunks;
+        int64_t step = a_turn * s.pitch;
+        const char *from = s.data + (row + r) * s.pitch + 16 * c;
+        int left = c * vec < s.width ? s.rows - row - r : 0;
+#pragma unroll
+        for (int k = 0; k < ROWS; k += a_turn) {
+            copy_async16_or_zero(to + tile::at(r + k, c), from, k < left);
+            from += step;
+        }
     }
-    static_assert(ROWS * tile::chunks % THREADS == 0, "every thread copies as many chunks");
-};
+}
 
 #endif

@@ -1,0 +1,8 @@
+/* attention_f32_sm80.cu - the forward kernels of attention with every option, f32.
+ * SPDX-License-Identifier: Apache-2.0 */
+#define TAKE_plain_f16    DROP
+#define TAKE_plain_bf16   DROP
+#define TAKE_options_f16  DROP
+#define TAKE_options_bf16 DROP
+#define TAKE_options_f32  KEEP
+#include "attention_kernels.cuh"
