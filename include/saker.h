@@ -964,7 +964,7 @@ typedef enum saker_id_rule {
  *
  * Sums are f32. p is rounded to v's type before it multiplies v, where that is a half type. Quantised q, k, v:
  *   i8 q, k, v             scores from exact integer sums times scale and descales; p and v are in o's type
- *   i8 q, k, v and p_scale e^(s - the maximum so far) is quantised too: round(p / p_scale), at most 127
+ *   i8 q, k, v and p_scale e^(s - the maximum so far) is quantised too: round(p / p_scale), at most 127; then dropout
  *   float q, i8 k, v       k and v are brought to q's type before each product
  *   e4m3 q, k, v           as the first, in fp8
  * value = code * descale. A descale is f32 [H], [B, H] or, with descale_block n, [B, H, ceil(S / n)]: one for n

@@ -66,7 +66,8 @@ typedef enum suite_use {
     SUITE_DEMO = 4,        /* also part of `make demo`, on the device that the other bits name */
     SUITE_CACHE = 8,       /* CPU bench, in cache */
     SUITE_BENCH_CUDA = 16, /* GPU bench */
-    SUITE_CPU_ONLY = 32    /* CHECK is not for a GPU: there is no kernel for it yet */
+    SUITE_CPU_ONLY = 32,   /* CHECK is not for a GPU: there is no kernel for it yet */
+    SUITE_ALL = 64         /* correctness, only when everything is asked for (runner --all) */
 } suite_use;
 
 typedef struct suite_case {

@@ -11,6 +11,7 @@
 #define SKR_ATTENTION_H
 
 #include "../../core/philox.h"
+#include "../../core/tile.h"
 
 /* Largest head sizes of q and k, and of v. */
 enum { SKR_ATTENTION_MAX_D = 576, SKR_ATTENTION_MAX_DV = 512 };
@@ -68,10 +69,41 @@ typedef struct skr_attention_index {
     int64_t stride;
 } skr_attention_index;
 
-/* What the CPU plan adds (attention_plan.c); offsets are bytes into the workspace. */
+/* Sequence b: its tokens of q and of k. A table of these is made first where there is cu_seqlens; otherwise
+ * skr_attention_plain says it. */
+typedef struct skr_attention_span {
+    int64_t q, k;         /* first tokens (0 unless thd) */
+    int64_t q_len, k_len; /* not beyond the limits */
+} skr_attention_span;
+
+/* CPU: a sequence and what comes before it: rows of panels, and blocks of keys and of queries. */
+typedef struct skr_attention_sequence {
+    skr_attention_span s;
+    int64_t k_row, v_row, k_block, q_block;
+} skr_attention_sequence;
+
+/* CPU steps. */
+enum { SKR_ATTENTION_TABLE, SKR_ATTENTION_PACK, SKR_ATTENTION_ROWS };
+
+/* What the CPU plan adds (attention_plan.c). Products have keys (or columns of v) as rows of a and queries as columns
+ * of b, so that a vector holds the same key for neighbouring queries: maxima and sums need no turning around. Offsets
+ * are bytes into the workspace, or into a worker's scratch memory. */
 typedef struct skr_attention_cpu {
-    int64_t at[16];
-    int64_t num[24];
+    skr_gemm_tile s_tile, v_tile; /* of q k and of p v */
+    int32_t s_kind, v_kind;       /* skr_gemm_kind */
+    int32_t extras;               /* a bias, mask, ids or positions: more than vectors of queries can tell */
+    int32_t plain;                /* scores are only scaled, by a positive number */
+    int64_t block_k, block_q;     /* keys of a block, queries of a task */
+    int64_t d_pad, v_panels;
+    int64_t table_at;           /* of packed sequences; -1: none */
+    int64_t k_blocks, q_blocks; /* of all sequences, at most */
+    int64_t k_rows, v_rows;     /* keys of a head in the panels, padded */
+    int64_t k_at, v_at, kt_at, bad_at;
+    int64_t scratch_at, scratch_bytes;
+    int64_t in_q, in_s, in_p, in_rows, in_extra, in_o, in_sums, in_stage; /* forward's scratch */
+    int64_t in_do, in_ds, in_slope, in_pt, in_dst, in_dkv;                /* backward's besides */
+    int64_t q_at, do_at, delta_at, dq_at, dk_at, dv_at, parts_at;         /* backward */
+    int64_t chunks, head_parts;
 } skr_attention_cpu;
 
 /* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */
@@ -141,13 +173,6 @@ typedef struct skr_attention_merge_job {
 } skr_attention_merge_job;
 
 /* ---------------------------------------------------------------- sequences */
-
-/* Sequence b: its tokens of q and of k. A table of these is made first where there is cu_seqlens; otherwise
- * skr_attention_plain says it. */
-typedef struct skr_attention_span {
-    int64_t q, k;         /* first tokens (0 unless thd) */
-    int64_t q_len, k_len; /* not beyond the limits */
-} skr_attention_span;
 
 SKR_INLINE int64_t skr_attention_min(int64_t a, int64_t b)
 {

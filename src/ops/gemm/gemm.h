@@ -8,13 +8,10 @@
 #ifndef SKR_GEMM_H
 #define SKR_GEMM_H
 
-#include "../../core/job.h"
+#include "../../core/tile.h"
 
 /* The same numbers as saker_gemm_scaling, saker_act and saker_gated. */
 enum { SKR_GEMM_NONE, SKR_GEMM_TENSOR, SKR_GEMM_ROW_COLUMN, SKR_GEMM_BLOCK, SKR_GEMM_GROUP };
-
-/* Arithmetic of the CPU kernels (gemm_tiles.def). */
-typedef enum skr_gemm_kind { SKR_GEMM_F32, SKR_GEMM_BF16, SKR_GEMM_I8, SKR_GEMM_INT, SKR_GEMM_KINDS } skr_gemm_kind;
 
 /* The same numbers as saker_gemm_schedule. */
 enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLIT_K, SKR_GEMM_STREAM_K };
@@ -22,7 +19,7 @@ enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLI
 /* CPU steps. */
 enum { SKR_GEMM_PACK, SKR_GEMM_PARTS, SKR_GEMM_TILES, SKR_GEMM_DBIAS };
 /* Columns of dbias that a task of the last step adds up; blocks of a_scale and b_scale. */
-enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128, SKR_GEMM_MAX_MR = 32, SKR_GEMM_MAX_NR = 32 };
+enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128 };
 /* Up to so many rows of a the columns of b are not packed ahead, but used as they pass. */
 enum { SKR_GEMM_SKINNY = 16 };
 
@@ -31,11 +28,6 @@ typedef struct skr_gemm_matrix {
     skr_rows at; /* data, type, strides over the batch's dimensions; col_stride is j's */
     int64_t row; /* i's */
 } skr_gemm_matrix;
-
-/* One register tile: what gemm_tiles.def says. */
-typedef struct skr_gemm_tile {
-    int32_t mr, nr, ka, kb, granule, kc;
-} skr_gemm_tile;
 
 typedef struct skr_gemm_job {
     skr_job_head head;
