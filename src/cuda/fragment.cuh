@@ -80,14 +80,14 @@ template <int T, int D> struct skr_tile {
         return (uint32_t)(row * row_bytes + ((chunk ^ (row & 7)) << 4));
     }
 
-    /* Two elements of a row from an even column on. */
-    __device__ __forceinline__ static uint32_t pair_at(uint32_t tile, int row, int column)
+    __device__ __forceinline__ static uint32_t element_at(uint32_t tile, int row, int column)
     {
         return tile + at(row, column * bytes >> 4) + (column * bytes & 15);
     }
+    /* Two elements of a row from an even column on. */
     __device__ __forceinline__ static void load_pair(uint32_t tile, int row, int column, float (&f)[2])
     {
-        uint32_t from = pair_at(tile, row, column);
+        uint32_t from = element_at(tile, row, column);
         if constexpr (T == SKR_F32)
             f[0] = shared_load4(from), f[1] = shared_load4(from + 4);
         else
@@ -95,7 +95,7 @@ template <int T, int D> struct skr_tile {
     }
     __device__ __forceinline__ static void store_pair(uint32_t tile, int row, int column, float a, float b)
     {
-        uint32_t to = pair_at(tile, row, column);
+        uint32_t to = element_at(tile, row, column);
         if constexpr (T == SKR_F32)
             shared_store4(to, __float_as_uint(a)), shared_store4(to + 4, __float_as_uint(b));
         else

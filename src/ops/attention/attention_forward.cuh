@@ -104,7 +104,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
                 load(n + 1);
             copy_async_commit();
             float x[MI][NJ][4];
-            attention_scores_of<T, DK>(x, memory, warp_row, stage(n));
+            attention_scores_of<T, DK>(x, memory, warp_row, stage(n), the.careful);
             int lane = here(threadIdx.x) & 31;
             attention_scores<MI, NJ, false> scores{job, w.s, w.h, the.first + warp_row + (lane >> 2),
                                                    n * BN + 2 * (lane & 3)};

@@ -171,7 +171,7 @@ struct attention_gradient {
     __device__ __forceinline__ void step(const attention_scores<MI, NJ, FLIP> &scores, uint32_t columns, bool inside)
     {
         float x[MI][NJ][4], bend[OPTIONS ? MI : 1][OPTIONS ? NJ : 1][4];
-        attention_scores_of<T, DK>(x, memory, warp_row, columns);
+        attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
         if constexpr (OPTIONS)
             scores.finish(x, job.scale, inside, bend);
         else if (!inside)
@@ -189,15 +189,15 @@ struct attention_gradient {
                 for (int n = 0; n < MI * NJ * 4; n++)
                     p[n / (4 * NJ)][n / 4 % NJ][n & 3] =
                         kept >> n & 1 ? x[n / (4 * NJ)][n / 4 % NJ][n & 3] * keep : 0.0f;
-                add(out_v, p, columns + k_bytes);
+                add<DV>(out_v, p, columns + k_bytes, warp_v);
             } else {
-                add(out_v, x, columns + k_bytes);
+                add<DV>(out_v, x, columns + k_bytes, warp_v);
             }
         }
         if (FLIP && !the.out_k.data)
             return;
         float dp[MI][NJ][4];
-        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes);
+        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
         each_stat(columns, [&](int i, int j, int e, float2 t) {
             float d = OPTIONS ? (kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f) : dp[i][j][e];
             x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (d - t.y);
@@ -210,18 +210,77 @@ struct attention_gradient {
                 for (int n = 0; n < MI * NJ * 4; n++)
                     x[n / (4 * NJ)][n / 4 % NJ][n & 3] *= bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
         }
-        add(out_k, x, columns);
+        add<DK>(out_k, x, columns, warp_k);
     }
 
-    /* out += x columns; for out_k and for out_v. */
-    __device__ __forceinline__ void add(float (&out)[MI][KJ][4], const float (&x)[MI][NJ][4], uint32_t tile)
+    /* out += x tile. */
+    template <int D, int OJ>
+    __device__ __forceinline__ void add(float (&out)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t tile, int column)
     {
-        if (the.careful) {
-            attention_add_seen<T, DK, DK>(out, x, tile, warp_k, memory, warp_row);
-            reload_rows();
+        if (the.careful) { /* through the memory of the first rows, which are brought in again */
+            attention_add_seen<T, D, DK>(out, x, tile, column, memory, warp_row);
+            attention_load<T, DK, BR, threads, OPTIONS>(memory, the.row_k, the.first);
+            copy_async_commit();
         } else {
-            attention_add<T, DK>(out, x, tile, warp_k);
+            attention_add<T, D>(out, x, tile, column);
         }
+    }
+
+    __device__ __forceinline__ void load_stats()
+    {
+        const attention_sequence &s = the.w.s;
+        const float2 *from = attention_stats(job, s, the.w.h);
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int at = the.first + warp_row + 16 * i + 8 * r + (int)(threadIdx.x & 31) / 4;
+                stat[i][r] = at < s.rows ? from[at] : make_float2(0.0f, 0.0f);
+            }
+    }
+
+    static __device__ __forceinline__ float *slope_part(const skr_attention_job &job, const attention_work &w)
+    {
+        int64_t part = job.cuda.spans_at < 0 ? w.s.b * job.cuda.grid[0].pieces + w.tile : blockIdx.x / (int)job.heads;
+        return (float *)((char *)job.head.workspace + job.cuda.slopes_at) + w.h * job.cuda.slope_parts + part;
+    }
+
+    __device__ __forceinline__ bool finish()
+    {
+        bool bad = attention_any_nan(out_k);
+        if (FLIP)
+            bad |= attention_any_nan(out_v);
+        if (!the.careful && __syncthreads_or(bad)) {
+            if (threadIdx.x == 0)
+                the.careful = 1;
+            __syncthreads();
+            return false;
+        }
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < KJ; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    out_k[i][j][e] *= job.scale;
+        if (the.out_k.data)
+            the.out_k.template store<T>(out_k, the.first + warp_row, warp_k);
+        if (FLIP && the.out_v.data)
+            the.out_v.template store<T>(out_v, the.first + warp_row, warp_v);
+        if (!FLIP && OPTIONS && job.dslopes.data) {
+            __shared__ __align__(16) float parts[WM * WV];
+            float mine = lanes_reduce<skr_sum, 32>(warp_k == 0 ? slope_sum : 0.0f);
+            if ((threadIdx.x & 31) == 0)
+                parts[threadIdx.x / 32] = mine;
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                float all = 0.0f;
+                for (int k = 0; k < WM * WV; k++)
+                    all += parts[k];
+                *slope_part(job, the.w) = all;
+            }
+        }
+        return true;
     }
 
     /* f(i, j, e, stat) for every sum, where stat is its query's. */

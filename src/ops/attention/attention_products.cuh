@@ -14,14 +14,48 @@ template <int MI, int NJ> SKR_DEVICE void attention_clear(float (&x)[MI][NJ][4])
             x[i][j][0] = x[i][j][1] = x[i][j][2] = x[i][j][3] = 0.0f;
 }
 
+/* x = a b^T as below, for f32 in plain f32 arithmetic: an infinity that was split would be no number. */
+template <int D, int MI, int NJ>
+SKR_DEVICE void attention_scores_exactly(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b)
+{
+    using tile = skr_tile<SKR_F32, D>;
+    int lane = threadIdx.x & 31;
+    row += lane >> 2;
+    attention_clear(x);
+#pragma unroll 1
+    for (int d = 0; d < D; d++) {
+        float rows[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                rows[i][r] = shared_load4(tile::element_at(a, row + 16 * i + 8 * r, d));
+#pragma unroll
+        for (int j = 0; j < NJ; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float f = shared_load4(tile::element_at(b, 8 * j + 2 * (lane & 3) + e, d));
+#pragma unroll
+                for (int i = 0; i < MI; i++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++)
+                        x[i][j][2 * r + e] = __fmaf_rn(rows[i][r], f, x[i][j][2 * r + e]);
+            }
+    }
+}
+
 /* x = a b^T: 16 * MI rows of tile a from `row` on with the 8 * NJ rows of tile b, over D columns. */
 template <int T, int D, int MI, int NJ>
-SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b)
+SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b, bool careful)
 {
+    if constexpr (T == SKR_F32)
+        if (careful)
+            return attention_scores_exactly<D>(x, a, row, b);
     using tile = skr_tile<T, D>;
     attention_clear(x);
     uint32_t left = here(tile::left_place(a, row)), right = here(tile::right_place(b));
-#pragma unroll
+    constexpr int at_once = tile::steps <= 16 ? tile::steps : 4; /* places come again after four */
+#pragma unroll at_once
     for (int d = 0; d < tile::steps; d++) {
         uint32_t rows[MI][4];
 #pragma unroll

@@ -139,6 +139,19 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
             });
     }
 
+    /* The slope's share in ds: - sum of ds times distance. */
+    __device__ __forceinline__ float slopes_gradient(float (&ds)[MI][NJ][4]) const
+    {
+        float sum = 0.0f;
+        bool positions = job.q_positions.data || job.k_positions.data;
+        each(ds, [&](float &f, int i, int j) {
+            if (i < s.rows && j < s.keys && f != 0.0f)
+                sum = __fmaf_rn(-f, positions ? fabsf((float)(place(job.q_positions, s.q, i) - place(job.k_positions, s.k, j)))
+                                              : fabsf((float)(i + s.diagonal - j)), sum);
+        });
+        return sum;
+    }
+
   private:
     __device__ __forceinline__ float of_block(const skr_attention_scales &t, int head, int i) const
     {

@@ -61,6 +61,26 @@ SKR_DEVICE const skr_attention_span *attention_spans(const skr_attention_job &jo
     return (const skr_attention_span *)((const char *)job.head.workspace + job.cuda.spans_at);
 }
 
+/* What a span says, and the job's limits. */
+SKR_DEVICE void attention_set(const skr_attention_job &job, const skr_attention_span &span, attention_sequence &s)
+{
+    s.q = (int)span.q, s.k = (int)span.k;
+    s.rows = (int)span.q_len, s.keys = (int)span.k_len;
+    s.diagonal = (int)skr_attention_diagonal(&job, &span);
+    bool anywhere = job.q_positions.data || job.k_positions.data; /* places say nothing about positions */
+    s.left = anywhere ? 1 << 29 : attention_near(job.left);
+    s.right = anywhere ? 1 << 29 : attention_near(job.right);
+}
+
+/* Sequence b, whose tokens nobody counts. */
+SKR_DEVICE attention_sequence attention_sequence_of(const skr_attention_job &job, int b)
+{
+    attention_sequence s;
+    s.b = b, s.room = 0;
+    attention_set(job, job.cuda.spans_at < 0 ? skr_attention_plain(&job) : attention_spans(job)[b + 1], s);
+    return s;
+}
+
 /* The block's share of the heads (queries' heads, or keys'), in pieces of `size` tokens of q or of k. Heads of a
  * section, whose keys fit the L2 cache together, go side by side; longest pieces first.
  *
@@ -103,12 +123,7 @@ SKR_DEVICE bool attention_find(const skr_attention_job &job, int heads, int size
         if (w.tile * size >= w.s.room)
             return false;
     }
-    w.s.q = (int)span.q, w.s.k = (int)span.k;
-    w.s.rows = (int)span.q_len, w.s.keys = (int)span.k_len;
-    w.s.diagonal = (int)skr_attention_diagonal(&job, &span);
-    bool anywhere = job.q_positions.data || job.k_positions.data; /* places say nothing about positions */
-    w.s.left = anywhere ? 1 << 29 : attention_near(job.left);
-    w.s.right = anywhere ? 1 << 29 : attention_near(job.right);
+    attention_set(job, span, w.s);
     return true;
 }
 
@@ -165,10 +180,10 @@ struct attention_source {
     }
 };
 
-/* Starts to bring ROWS rows from `row` on to a tile. What is beyond the tensor's width or end becomes zeros. ANY: of
- * any type and alignment. */
+/* Starts to bring ROWS rows from `row` on to a tile, of the head that begins `head` bytes behind the source's. What is
+ * beyond the tensor's width or end becomes zeros. ANY: of any type and alignment. */
 template <int T, int D, int ROWS, int THREADS, bool ANY>
-SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row)
+SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, int64_t head = 0)
 {
     using tile = skr_tile<T, D>;
     constexpr int chunks = tile::chunks, vec = 16 / tile::bytes;
@@ -182,7 +197,7 @@ SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row)
             for (int k = 0; k < vec; k++) {
                 int column = c * vec + k;
                 f[k] = row + r < s.rows && column < s.width
-                           ? attention_element(s.type, s.data + (row + r) * s.pitch + column * bytes)
+                           ? attention_element(s.type, s.data + head + (row + r) * s.pitch + column * bytes)
                            : 0.0f;
             }
             shared_store16(to + tile::at(r, c), pack<T>(f));
@@ -190,7 +205,7 @@ SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row)
     } else if (THREADS % chunks) {
         for (int index = (int)threadIdx.x; index < ROWS * chunks; index += THREADS) {
             int r = index / chunks, c = index % chunks;
-            copy_async16_or_zero(to + tile::at(r, c), s.data + (row + r) * s.pitch + 16 * c,
+            copy_async16_or_zero(to + tile::at(r, c), s.data + head + (row + r) * s.pitch + 16 * c,
                                  row + r < s.rows && c * vec < s.width);
         }
     } else {
@@ -198,7 +213,7 @@ SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row)
         static_assert(THREADS % chunks || ROWS % a_turn == 0, "whole rows in every turn");
         int thread = (int)here(threadIdx.x), r = thread / chunks, c = thread % chunks;
         int64_t step = a_turn * s.pitch;
-        const char *from = s.data + (row + r) * s.pitch + 16 * c;
+        const char *from = s.data + head + (row + r) * s.pitch + 16 * c;
         int left = c * vec < s.width ? s.rows - row - r : 0;
 #pragma unroll
         for (int k = 0; k < ROWS; k += a_turn) {
