@@ -106,8 +106,10 @@ static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int r
         pack_halves((const uint16_t *)from, rs, ks, rows, R, KU, k, pad, (uint16_t *)to);
     else if (kind == SKR_GEMM_I8)
         pack_bytes((const int8_t *)from, rs, ks, rows, R, KU, k, pad, (int8_t *)to);
-    else
+    else {
         pack_words((const uint32_t *)from, rs, ks, rows, R, k, (uint32_t *)to);
+        __builtin_memset(to + k * R * 4, 0, (size_t)((pad - k) * R) * 4);
+    }
 }
 
 #endif

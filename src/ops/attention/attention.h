@@ -83,7 +83,13 @@ typedef struct skr_attention_sequence {
 } skr_attention_sequence;
 
 /* CPU steps. */
-enum { SKR_ATTENTION_TABLE, SKR_ATTENTION_PACK, SKR_ATTENTION_ROWS };
+enum {
+    SKR_ATTENTION_TABLE,
+    SKR_ATTENTION_PACK,
+    SKR_ATTENTION_ROWS,
+    SKR_ATTENTION_SUM, /* backward: dk and dv of heads that share them, dslopes, dsinks */
+    SKR_ATTENTION_DBIAS
+};
 
 /* What the CPU plan adds (attention_plan.c). Products have keys (or columns of v) as rows of a and queries as columns
  * of b, so that a vector holds the same key for neighbouring queries: maxima and sums need no turning around. Offsets
@@ -95,15 +101,18 @@ typedef struct skr_attention_cpu {
     int32_t plain;                /* scores are only scaled, by a positive number */
     int64_t block_k, block_q;     /* keys of a block, queries of a task */
     int64_t d_pad, v_panels;
-    int64_t table_at;           /* of packed sequences; -1: none */
-    int64_t k_blocks, q_blocks; /* of all sequences, at most */
-    int64_t k_rows, v_rows;     /* keys of a head in the panels, padded */
-    int64_t k_at, v_at, kt_at, bad_at;
+    int64_t table_at;                  /* of packed sequences; -1: none */
+    int64_t k_blocks, q_blocks;        /* of all sequences, at most */
+    int64_t k_rows, v_rows;            /* keys of a head in the panels, padded */
+    int64_t k_at, v_at, kt_at, bad_at; /* panels of k, of v, of k transposed; keys (or values) that are not finite */
     int64_t scratch_at, scratch_bytes;
-    int64_t in_q, in_s, in_p, in_rows, in_extra, in_o, in_sums, in_stage; /* forward's scratch */
-    int64_t in_do, in_ds, in_slope, in_pt, in_dst, in_dkv;                /* backward's besides */
-    int64_t q_at, do_at, delta_at, dq_at, dk_at, dv_at, parts_at;         /* backward */
-    int64_t chunks, head_parts;
+    int64_t in_q, in_s, in_p, in_rows, in_extra, in_o, in_sums, in_stage; /* scratch memory */
+    /* backward */
+    int64_t dv_pad;
+    int64_t in_do, in_qt, in_dot, in_dq, in_stats, in_bad, in_dp, in_slope, in_keep, in_pt, in_dst, in_dk, in_dv;
+    int64_t dk_at, dv_at; /* f32 parts of each query head, where several share a key head; -1: none */
+    int64_t parts_at;     /* f64 [2][batch][heads]: dslopes and dsinks */
+    int64_t bias_blocks_q, bias_blocks_k;
 } skr_attention_cpu;
 
 /* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */

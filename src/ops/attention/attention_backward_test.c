@@ -108,10 +108,12 @@ static void element(const attention_problem *p, const attention_scores *s, gradi
     for (int64_t d = 0; d < p->d; d++) {
         double k = *attention_at(p, p->k, b, r->k + j, hk, d), q = *attention_at(p, p->q, b, r->q + i, h, d);
         double scale = p->scale, each = (du_off + rounded + 2 * U * fabs(du)) * fabs(scale);
+        double flushed = p->sums == 2 ? 0x1p-126 * (1 + fabs(scale) * fabs(du))
+                                      : DENORM * (1 + fabs(scale)); /* bf16 subnormals count as 0 */
         if (g->q.n)
-            add(&g->q, attention_place(p, p->q, b, r->q + i, h, d), scale * du * k, each * fabs(k));
+            add(&g->q, attention_place(p, p->q, b, r->q + i, h, d), scale * du * k, each * fabs(k) + flushed);
         if (g->k.n)
-            add(&g->k, attention_place(p, p->k, b, r->k + j, hk, d), scale * du * q, each * fabs(q));
+            add(&g->k, attention_place(p, p->k, b, r->k + j, hk, d), scale * du * q, each * fabs(q) + flushed);
     }
 }
 

@@ -68,7 +68,7 @@ static saker_status check_heads(skr_call *call, const skr_attention_views *v, in
         o->shape[o->ndim - 1] != job->d_v)
         return skr_fail(call, SAKER_INVALID_ARG, "o has shape %s, expected that of q, %s, with the head size of v, %s",
                         skr_shape_text(o, x), skr_shape_text(q, y), skr_shape_text(w, z));
-    if (job->heads_k ? job->heads % job->heads_k != 0 : job->heads != 0)
+    if (job->heads_k && job->heads ? job->heads % job->heads_k != 0 : job->heads != job->heads_k)
         return skr_fail(call, SAKER_INVALID_ARG, "q has %lld heads, expected a multiple of the %lld heads of k",
                         (long long)job->heads, (long long)job->heads_k);
     if (job->d < 1 || job->d > SKR_ATTENTION_MAX_D)

@@ -85,6 +85,12 @@ SKR_FN int64_t stat_at(const job_t *job, const skr_attention_stat *x, int64_t b,
     return (job->packed ? 0 : b * x->batch) + token * x->token + h * x->head;
 }
 
+/* A row of a query head's part of dk or dv. */
+SKR_FN int64_t part_row(const job_t *job, int64_t b, int64_t token, int64_t h)
+{
+    return ((job->packed ? 0 : b) * job->heads + h) * job->length_k + token;
+}
+
 /* cu_seqlens made sound; returns whether it was. */
 static bool make_table(const job_t *job)
 {

@@ -7,7 +7,7 @@
 
 /* A multiple of every tile's rows and granule; a block's scores for a panel of queries stay in L1 beside a panel of v.
  */
-enum { BLOCK_K = 384, BLOCK_Q = 96 };
+enum { BLOCK_K = 384, BLOCK_K_BACKWARD = 192, BLOCK_Q = 96 };
 
 static int kind_bytes(int kind)
 {
@@ -55,10 +55,10 @@ static int64_t count_blocks(const skr_attention_job *job, int64_t length, int64_
     return skr_mul(job->batch, skr_ceil_div(length, block));
 }
 
-static void cut(skr_attention_job *job, int64_t *at)
+/* What forward and backward need to know of keys and queries. */
+static void cut_keys(skr_attention_job *job, int64_t *at)
 {
     skr_attention_cpu *c = &job->cpu;
-    c->block_k = BLOCK_K;
     c->block_q = round_up(BLOCK_Q, c->s_tile.nr);
     c->d_pad = round_up(job->d, c->s_tile.granule);
     c->v_panels = skr_ceil_div(job->d_v, c->v_tile.mr);
@@ -71,6 +71,13 @@ static void cut(skr_attention_job *job, int64_t *at)
     c->q_blocks = count_blocks(job, job->length, c->block_q);
     c->k_rows = padded_keys(job, c->s_tile.mr);
     c->v_rows = padded_keys(job, c->v_tile.granule);
+}
+
+static void cut(skr_attention_job *job, int64_t *at)
+{
+    skr_attention_cpu *c = &job->cpu;
+    c->block_k = BLOCK_K;
+    cut_keys(job, at);
     c->k_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->d_pad * kind_bytes(c->s_kind)));
     c->v_at =
         skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), c->v_panels * c->v_tile.mr * kind_bytes(c->v_kind)));
@@ -95,16 +102,93 @@ static void cut_scratch(skr_attention_job *job, int64_t *at, int width)
     c->scratch_at = skr_take(at, skr_mul(in, width));
 }
 
-saker_status skr_attention_plan_cpu(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
+/* ---------------------------------------------------------------- backward */
+
+static void cut_backward(skr_attention_job *job, int64_t *at)
+{
+    skr_attention_cpu *c = &job->cpu;
+    const skr_gemm_tile *t = &c->s_tile;
+    int size = kind_bytes(c->s_kind);
+    c->block_k = BLOCK_K_BACKWARD;
+    c->v_tile = *t;
+    c->v_kind = c->s_kind;
+    cut_keys(job, at);
+    c->dv_pad = round_up(job->d_v, t->granule);
+    c->k_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->d_pad * size));
+    c->v_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->dv_pad * size));
+    c->kt_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), round_up(job->d, t->mr) * size));
+    c->bad_at = skr_take(at, skr_mul(job->heads_k, c->v_rows));
+    int64_t keys = skr_mul(job->heads, skr_mul(job->packed ? 1 : job->batch, job->length_k));
+    bool parts = job->group > 1;
+    c->dk_at = parts && job->dk.data ? skr_take(at, skr_mul(keys, job->d * 4)) : -1;
+    c->dv_at = parts && job->dv.data ? skr_take(at, skr_mul(keys, job->d_v * 4)) : -1;
+    c->parts_at = skr_take(at, skr_mul(skr_mul(job->batch, job->heads), 2 * 8));
+}
+
+static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int width)
+{
+    skr_attention_cpu *c = &job->cpu;
+    const skr_gemm_tile *t = &c->s_tile;
+    int size = kind_bytes(c->s_kind), nr = t->nr;
+    int64_t in = 0, rows = round_up(job->length, nr), tile = c->block_k * nr * 4;
+    c->in_q = skr_take(&in, skr_mul(rows, c->d_pad * size));
+    c->in_do = skr_take(&in, skr_mul(rows, c->dv_pad * size));
+    c->in_qt = skr_take(&in, skr_mul(rows, round_up(job->d, nr) * size));
+    c->in_dot = skr_take(&in, skr_mul(rows, round_up(job->d_v, nr) * size));
+    c->in_dq = skr_take(&in, skr_mul(rows, round_up(job->d, t->mr) * 4));
+    c->in_stats = skr_take(&in, skr_mul(rows, 2 * 4));
+    c->in_bad = skr_take(&in, skr_mul(rows, 2));
+    c->in_s = skr_take(&in, tile);
+    c->in_dp = skr_take(&in, tile);
+    c->in_rows = skr_take(&in, tile);
+    c->in_p = skr_take(&in, tile);
+    c->in_slope = job->softcap != 0 ? skr_take(&in, tile) : 0;
+    c->in_extra = c->extras ? skr_take(&in, tile) : 0;
+    c->in_keep = job->drop ? skr_take(&in, tile) : 0;
+    c->in_pt = skr_take(&in, c->block_k * c->block_q * size);
+    c->in_dst = skr_take(&in, c->block_k * c->block_q * size);
+    c->in_dk = skr_take(&in, c->block_k * round_up(job->d, nr) * 4);
+    c->in_dv = skr_take(&in, c->block_k * round_up(job->d_v, nr) * 4);
+    c->in_o = job->dbias.data ? skr_take(&in, c->block_k * c->block_q * 8) : 0;
+    c->in_stage = skr_take(&in, skr_max(c->block_k, c->block_q) * skr_max(job->d, job->d_v) * 4);
+    c->scratch_bytes = in;
+    c->scratch_at = skr_take(at, skr_mul(in, width));
+}
+
+static saker_status plan_backward(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_attention_cpu *c = &job->cpu;
     int64_t at = 0;
+    cut_backward(job, &at);
+    cut_backward_scratch(job, &at, target->width);
+    bool some = job->length && job->length_k && job->batch && job->heads;
+    if (c->table_at >= 0)
+        skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
+    if (some)
+        skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));
+    if (job->batch && job->heads)
+        skr_cpu_step(plan, SKR_ATTENTION_ROWS, skr_mul(job->heads, job->batch));
+    skr_cpu_step(plan, SKR_ATTENTION_SUM, c->dk_at >= 0 || c->dv_at >= 0 ? skr_mul(job->heads_k, c->k_blocks) + 1 : 1);
+    if (job->dbias.data) {
+        c->bias_blocks_q = job->bias_dims[2] > 1 ? skr_ceil_div(job->bias_dims[2], c->block_q) : 1;
+        c->bias_blocks_k = job->bias_dims[3] > 1 ? skr_ceil_div(job->bias_dims[3], c->block_k) : 1;
+        skr_cpu_step(
+            plan, SKR_ATTENTION_DBIAS,
+            skr_mul(skr_mul(job->bias_dims[0], job->bias_dims[1]), skr_mul(c->bias_blocks_q, c->bias_blocks_k)));
+    }
+    return skr_take_done(call, at, plan);
+}
+
+saker_status skr_attention_plan_cpu(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
+{
+    skr_attention_cpu *c = &job->cpu;
+    int64_t at = 0, keys = job->packed ? job->length_k : skr_mul(job->batch, job->length_k);
     plan->variant = choose_kinds(job, target->level);
+    plan->traffic_bytes = skr_mul(skr_mul(skr_mul(job->heads, job->length), keys), job->d + job->d_v);
+    if (job->backward)
+        return plan_backward(call, job, target, plan);
     cut(job, &at);
     cut_scratch(job, &at, target->width);
-    int64_t pairs =
-        skr_mul(skr_mul(job->heads, job->length), job->packed ? job->length_k : skr_mul(job->batch, job->length_k));
-    plan->traffic_bytes = skr_mul(pairs, job->d + job->d_v);
     if (c->table_at >= 0)
         skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
     skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));

@@ -339,33 +339,95 @@ void attention_scores_free(attention_scores *s)
     free(s->distance);
 }
 
-/* ---------------------------------------------------------------- one batch alone */
+/* ---------------------------------------------------------------- one row alone */
 
-/* Its bits are those it has among others, unless its number counts (dropout), or memory is shared between batches. */
-int64_t attention_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice)
+static bool named(const suite_tensor *t, const char *names)
 {
-    attention_options o = options_of(c);
-    int64_t batch = c->tensor[suite_index(c, "q")].shape[0];
-    bool apart = o.layout != SAKER_THD && o.dropout == 0;
-    for (int i = 0; i < c->n_tensors; i++)
-        apart &= suite_compact(&c->tensor[i]);
-    if (!apart)
-        return 0;
-    if (!one)
-        return batch;
-    *one = *c;
-    for (int i = 0; i < c->n_tensors; i++) {
+    const char *at = strstr(names, t->field);
+    size_t n = strlen(t->field);
+    return at && (at == names || at[-1] == ' ') && (at[n] == ' ' || at[n] == 0);
+}
+
+/* bhsd, where a query's keys are neighbours in memory: all, or the first up to its own. */
+static bool by_query(const suite_case *c, const attention_options *o)
+{
+    bool able = o->layout == SAKER_BHSD && !o->top_left && (!o->has_window || o->window_right == 0 || o->causal);
+    for (int i = 0; able && i < c->n_tensors; i++) {
+        const suite_tensor *t = &c->tensor[i];
+        able = named(t, "q k v o lse d_o dlse dq dk dv sinks dsinks") ||
+               (named(t, "slopes dslopes") && t->ndim == 1 && o->causal) ||
+               (named(t, "bias dbias") && t->shape[0] == 1 && t->shape[1] != 1 && t->shape[2] != 1 &&
+                t->shape[3] != 1 && !o->causal);
+    }
+    const int64_t *q = c->tensor[suite_index(c, "q")].shape, *k = c->tensor[suite_index(c, "k")].shape;
+    return able && k[1] == q[1] && (k[2] == q[2] || !(o->causal || o->has_window));
+}
+
+/* Query i of head h, batch b; the keys up to it where it sees no more. */
+static void one_query(const attention_options *o, int64_t row, suite_case *one, suite_slice *slice)
+{
+    const int64_t *q = one->tensor[suite_index(one, "q")].shape, heads = q[1], length = q[2];
+    int64_t keys = one->tensor[suite_index(one, "k")].shape[2], i = row % length, head = row / length, h = head % heads;
+    int64_t seen = o->causal || o->has_window ? i + 1 : keys;
+    for (int t = 0; t < one->n_tensors; t++) {
+        suite_tensor *x = &one->tensor[t];
+        int64_t *n = x->shape;
+        if (named(x, "q o d_o dq")) {
+            slice->first[t] = row * n[3];
+            n[0] = n[1] = n[2] = 1;
+        } else if (named(x, "k v dk dv")) {
+            slice->first[t] = x->role == SUITE_IN ? head * keys * n[3] : -1;
+            n[0] = n[1] = 1;
+            n[2] = seen;
+        } else if (named(x, "lse dlse")) {
+            slice->first[t] = row;
+            n[0] = n[1] = n[2] = 1;
+        } else if (named(x, "bias dbias")) {
+            slice->first[t] = (h * length + i) * keys;
+            n[1] = n[2] = 1;
+        } else { /* one for each head */
+            slice->first[t] = x->role == SUITE_IN ? h : -1;
+            n[0] = 1;
+        }
+    }
+}
+
+/* Batch `row`. */
+static void one_batch(int64_t row, int64_t batch, suite_case *one, suite_slice *slice)
+{
+    for (int i = 0; i < one->n_tensors; i++) {
         suite_tensor *t = &one->tensor[i];
-        bool sum = !strcmp(t->field, "dbias") || !strcmp(t->field, "dslopes") || !strcmp(t->field, "dsinks");
-        bool whole = !strcmp(t->field, "sinks") || (strstr(t->field, "slopes") && t->ndim == 1) ||
-                     (strstr(t->field, "descale") && t->ndim == 1) ||
-                     ((strstr(t->field, "bias") || !strcmp(t->field, "mask")) && (t->ndim < 4 || t->shape[0] == 1));
+        bool sum = named(t, "dbias dslopes dsinks");
+        bool whole = named(t, "sinks dsinks") ||
+                     (named(t, "slopes dslopes q_descale k_descale v_descale") && t->ndim == 1) ||
+                     (named(t, "bias dbias mask") && (t->ndim < 4 || t->shape[0] == 1));
         slice->first[i] = sum ? -1 : 0;
-        if (whole || !strcmp(t->field, "dsinks") || t->shape[0] != batch)
+        if (whole || t->shape[0] != batch)
             continue;
         t->shape[0] = 1;
         if (!sum)
             slice->first[i] = row * suite_elements(t);
     }
-    return batch;
+}
+
+/* A query alone where its keys can be cut out, else a batch. Its bits are those it has among others, unless its number
+ * counts (dropout). */
+int64_t attention_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice)
+{
+    attention_options o = options_of(c);
+    const int64_t *q = c->tensor[suite_index(c, "q")].shape;
+    bool apart = o.layout != SAKER_THD && o.dropout == 0 && !o.accumulate;
+    for (int i = 0; i < c->n_tensors; i++)
+        apart &= suite_compact(&c->tensor[i]);
+    if (!apart)
+        return 0;
+    bool query_alone = by_query(c, &o);
+    if (one) {
+        *one = *c;
+        if (query_alone)
+            one_query(&o, row, one, slice);
+        else
+            one_batch(row, q[0], one, slice);
+    }
+    return query_alone ? q[0] * q[1] * q[2] : q[0];
 }
