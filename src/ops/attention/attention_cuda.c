@@ -6,39 +6,31 @@
 #include "attention_cuda.h"
 
 SKR_FATBIN(attention_plain_sm80)
-SKR_FATBIN(attention_options_sm80)
+SKR_FATBIN(attention_scored_sm80)
+SKR_FATBIN(attention_any_sm80)
 SKR_FATBIN(attention_f32_sm80)
 SKR_FATBIN(attention_prepare_sm80)
 
-enum { KIND_plain, KIND_options };
-#define TYPE_f32                SKR_F32
-#define TYPE_f16                SKR_F16
-#define TYPE_bf16               SKR_BF16
-#define FATBIN_plain_f16        attention_plain_sm80
-#define FATBIN_plain_bf16       attention_plain_sm80
-#define FATBIN_options_f16      attention_options_sm80
-#define FATBIN_options_bf16     attention_options_sm80
-#define FATBIN_options_f32      attention_f32_sm80
-#define BYTES_f32               4
-#define BYTES_f16               2
-#define BYTES_bf16              2
+#define FATBIN_plain_f16   attention_plain_sm80
+#define FATBIN_plain_bf16  attention_plain_sm80
+#define FATBIN_scored_f16  attention_scored_sm80
+#define FATBIN_scored_bf16 attention_scored_sm80
+#define FATBIN_any_f16     attention_any_sm80
+#define FATBIN_any_bf16    attention_any_sm80
+#define FATBIN_any_f32     attention_f32_sm80
 /* q, then stages of k and v. */
 #define SHARED(type, d, dv, bm, bn, stages) (BYTES_##type * ((bm) * (d) + (stages) * (bn) * ((d) + (dv))))
-#define KERNEL(fatbin, symbol, shared)      SKR_KERNEL(fatbin, symbol, shared, 1)
 
-typedef struct shape {
-    int kind, type, d, dv, queries, threads, shared_bytes;
-    const char *variant;
-} shape;
-static const shape forward_shape[] = {
+static const skr_attention_shape forward_shape[] = {
 #define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
-    {KIND_##kind, TYPE_##type, d, dv, bm, 32 * (wm) * (wv), SHARED(type, d, dv, bm, bn, stages),                       \
+    {KIND_##kind, TYPE_##type, d, dv, bm, bn, 32 * (wm) * (wv), SHARED(type, d, dv, bm, bn, stages),                       \
      #kind " " #type " " #d},
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel forward_kernel[] = {
 #define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
-    KERNEL(FATBIN_##kind##_##type, "skr_attention_" #kind "_" #type "_" #d, SHARED(type, d, dv, bm, bn, stages)),
+    SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_" #kind "_" #type "_" #d,                                   \
+                  SHARED(type, d, dv, bm, bn, stages) + (KIND_##kind == KIND_scored) * 2 * (bm) * (4 * (bn) + 16)),
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel merge_kernel = SKR_KERNEL(attention_prepare_sm80, "skr_attention_merge", 0, 1);
@@ -53,10 +45,25 @@ bool skr_attention_aligned(const skr_attention_rows *t, int type, int64_t width)
            t->token * bytes % 16 == 0 && t->head * bytes % 16 == 0;
 }
 
-bool skr_attention_plain_scores(const skr_attention_job *job)
+/* Tiles of bias can be brought in by chunks of 16 bytes. */
+static bool bias_in_chunks(const skr_attention_job *job)
 {
-    return !(job->softcap > 0) && !job->bias.data && !job->slopes.data && !job->key_mask.data && !job->q_ids.data &&
-           !job->mask.data && !job->q_positions.data && !job->k_positions.data && !job->drop && job->scale > 0;
+    const skr_attention_matrix *m = &job->bias;
+    int64_t bytes = skr_type_bytes(m->type);
+    return !job->packed && m->key == 1 && (uintptr_t)m->data % 16 == 0 && m->batch * bytes % 16 == 0 &&
+           m->head * bytes % 16 == 0 && m->query * bytes % 16 == 0 && job->length_k * bytes % 16 == 0;
+}
+
+int skr_attention_kind(const skr_attention_job *job)
+{
+    if (job->key_mask.data || job->q_ids.data || job->mask.data || job->q_positions.data || job->k_positions.data ||
+        job->drop || !(job->scale > 0) || job->mode != SKR_ATTENTION_FLOAT)
+        return SKR_ATTENTION_ANY;
+    if (job->bias.data && !bias_in_chunks(job))
+        return SKR_ATTENTION_ANY;
+    if (job->slopes.data && job->length + job->length_k > 1 << 24) /* distances are exact in f32 */
+        return SKR_ATTENTION_ANY;
+    return job->softcap > 0 || job->bias.data || job->slopes.data ? SKR_ATTENTION_SCORED : SKR_ATTENTION_PLAIN;
 }
 
 saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan)
@@ -77,23 +84,40 @@ saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, in
     return SAKER_OK;
 }
 
-saker_status skr_attention_plan_grid(skr_call *call, skr_attention_job *job, bool keys, int size, skr_step *step)
+saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
+                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan)
 {
     int64_t tokens = keys ? job->length_k : job->length, heads = keys ? job->heads_k : job->heads;
-    int64_t pieces = skr_ceil_div(tokens, size), pairs = skr_mul(heads, job->batch);
-    int64_t blocks = job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / size + job->batch + 2, heads);
+    int64_t pieces = skr_ceil_div(tokens, s->rows), pairs = skr_mul(heads, job->batch);
+    int64_t blocks = job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
+    int need = s->shared_bytes + 1024; /* and what the kernel declares itself */
+    if (need > target->shared_bytes)
+        return skr_fail(call, SAKER_UNSUPPORTED,
+                        "heads of %lld and %lld need %d bytes of shared memory, this GPU has %d for a block",
+                        (long long)job->d, (long long)job->d_v, need, target->shared_bytes);
     if (blocks > INT32_MAX)
         return skr_fail(call, SAKER_UNSUPPORTED, "%lld blocks of work: a GPU takes 2^31 - 1", (long long)blocks);
-    /* Heads whose keys and values stay in the L2 cache while their queries pass. */
-    int64_t pair_bytes = skr_mul(keys ? job->length : job->length_k, (job->d + job->d_v) * skr_type_bytes(job->k.type));
-    int64_t section = skr_max(1, SKR_ATTENTION_L2 / skr_max(pair_bytes, 1)) * (heads / job->heads_k);
-    if (keys) /* all heads of a group pass through one block */
-        section = skr_max(1, section / job->group);
-    job->cuda.grid[keys] = (skr_attention_grid){.pieces = (int32_t)pieces,
+    /* Heads whose other side stays in the L2 cache while the pieces of this side pass. */
+    int64_t other = skr_mul(keys ? job->length : job->length_k, (job->d + job->d_v) * skr_type_bytes(job->k.type));
+    int64_t section = skr_max(1, SKR_ATTENTION_L2 / skr_max(other, 1));
+    section = keys ? skr_max(1, section / job->group) : skr_mul(section, job->group);
+    job->cuda.grid[keys] = (skr_attention_grid){.pieces = (int32_t)skr_max(1, pieces),
                                                 .section = (int32_t)skr_max(1, skr_min(section, pairs)),
                                                 .last_first = !keys && job->right < SKR_ATTENTION_FAR};
+    if (blocks == 0)
+        return SAKER_OK;
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = kernel;
     step->grid = (uint32_t)blocks;
+    step->block = (uint32_t)s->threads;
+    step->shared_bytes = (uint32_t)s->shared_bytes;
     return SAKER_OK;
+}
+
+bool skr_attention_pairs(const skr_attention_rows *t, int type, int64_t width)
+{
+    return t->type == type && (uintptr_t)t->data % (2 * (uintptr_t)skr_type_bytes(type)) == 0 && width % 2 == 0 &&
+           t->batch % 2 == 0 && t->token % 2 == 0 && t->head % 2 == 0;
 }
 
 /* ---------------------------------------------------------------- forward */
@@ -108,34 +132,30 @@ static int product_type(const skr_attention_job *job)
 
 static saker_status plan_forward(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
-    int type = product_type(job), bytes = skr_type_bytes(type);
+    int type = product_type(job);
     int64_t at = 0;
     SKR_TRY(skr_attention_plan_spans(call, job, &at, plan));
     job->cuda.aligned = skr_attention_aligned(&job->q, type, job->d) && skr_attention_aligned(&job->k, type, job->d) &&
                         skr_attention_aligned(&job->v, type, job->d_v);
-    job->cuda.unit = job->scale * 1.44269504f;
-    job->cuda.pairs = job->o.type == type && (uintptr_t)job->o.data % (2 * (uintptr_t)bytes) == 0 && job->d_v % 2 == 0 &&
-                      job->o.batch % 2 == 0 && job->o.token % 2 == 0 && job->o.head % 2 == 0;
-    bool plain = skr_attention_plain_scores(job) && !job->sinks.data && job->mode == SKR_ATTENTION_FLOAT;
-    if (plain && !job->cuda.aligned)
-        skr_why(plan, "plain kernels: a pointer, a stride or a head is no multiple of 16 bytes");
-    if (!plain)
-        skr_why(plan, "plain kernels: scores with options, or quantised tensors");
-    plain = plain && job->cuda.aligned;
+    job->cuda.unit = (job->softcap > 0 ? 1 : job->scale) * 1.44269504f;
+    job->cuda.over = job->softcap > 0 ? 1 : 1 / job->scale;
+    job->cuda.pairs = skr_attention_pairs(&job->o, type, job->d_v);
+    int kind = skr_attention_kind(job);
+    if (kind == SKR_ATTENTION_ANY)
+        skr_why(plan, "faster kernels: masks, ids, positions, dropout, quantised tensors, or rows of bias apart");
+    else if (!job->cuda.aligned)
+        skr_why(plan, "faster kernels: a pointer, a stride or a head is no multiple of 16 bytes");
+    if (kind == SKR_ATTENTION_PLAIN && job->sinks.data)
+        kind = SKR_ATTENTION_SCORED;
+    kind = job->cuda.aligned ? kind : SKR_ATTENTION_ANY;
     for (size_t i = 0; i < SKR_COUNT(forward_shape); i++) {
-        const shape *s = &forward_shape[i];
-        if (s->type != type || s->d < job->d || s->dv < job->d_v || (s->kind == KIND_plain && !plain))
+        skr_attention_shape s = forward_shape[i];
+        if (!skr_attention_fits(&s, job, type, kind))
             continue;
-        if (s->shared_bytes + 1024 > target->shared_bytes)
-            return skr_fail(call, SAKER_UNSUPPORTED,
-                            "heads of %lld and %lld need %d bytes of shared memory, this GPU has %d for a block",
-                            (long long)job->d, (long long)job->d_v, s->shared_bytes + 1024, target->shared_bytes);
-        skr_step *step = skr_plan_step(plan);
-        step->kernel = &forward_kernel[i];
-        step->block = (uint32_t)s->threads;
-        step->shared_bytes = (uint32_t)s->shared_bytes;
-        SKR_TRY(skr_attention_plan_grid(call, job, false, s->queries, step));
-        plan->variant = s->variant;
+        if (s.kind == SKR_ATTENTION_SCORED && job->bias.data) /* two stages of it, behind the others */
+            s.shared_bytes += 2 * s.rows * (s.columns * skr_type_bytes(job->bias.type) + 16);
+        SKR_TRY(skr_attention_add_kernel(call, job, target, false, &forward_kernel[i], &s, plan));
+        plan->variant = s.variant;
         return skr_take_done(call, at, plan);
     }
     return skr_fail(call, SAKER_UNSUPPORTED, "no GPU kernel takes heads of %lld and %lld", (long long)job->d,
@@ -144,9 +164,7 @@ static saker_status plan_forward(skr_call *call, skr_attention_job *job, const s
 
 saker_status skr_attention_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
-    if (job->backward)
-        return skr_fail(call, SAKER_UNSUPPORTED, "there is no GPU kernel for it: use a CPU context");
-    return plan_forward(call, job, target, plan);
+    return (job->backward ? skr_attention_backward_plan_cuda : plan_forward)(call, job, target, plan);
 }
 
 /* ---------------------------------------------------------------- merge */

@@ -6,8 +6,9 @@
  * next. WM warps share the queries and WV warps the columns of v (each of those has all scores of its rows). Keys and
  * values are brought in one tile ahead (STAGES 2), or on demand.
  *
- * The plain kernel knows sequences, window and causal; the one with OPTIONS everything. Exponentials are taken in base
- * 2: 2^(x * unit - top * unit()), where the product is exact before the subtraction.
+ * KIND: a plain kernel knows sequences, window and causal; a scored one also softcap, slopes, sinks and a bias whose
+ * rows are whole chunks of 16 bytes; an any kernel everything. Exponentials are taken in base 2: 2^(x * unit - top *
+ * unit), where the product is exact before the subtraction.
  *
  * A value that is infinite or not a number must not reach the rows that do not see its key, though 0 times it would.
  * Nothing guards against that on the way: a tile whose result holds a NaN is done again carefully, with products that
@@ -18,7 +19,8 @@
 #include "attention_products.cuh"
 #include "attention_scores.cuh"
 
-template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, bool OPTIONS> struct attention_forward {
+template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int KIND> struct attention_forward {
+    static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
     static constexpr int threads = 32 * WM * WV;
     static constexpr int MI = BM / (16 * WM), NJ = BN / 8, OJ = DV / WV / 8;
     using q_tile = skr_tile<T, DK>;
@@ -32,7 +34,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
     const skr_attention_job &job;
     struct state { /* in shared memory */
         attention_work w;
-        attention_source q, k, v;
+        attention_source q, k, v, bias;
         attention_target o;
         float scale, o_scale;  /* with the descales that all of the head share */
         int first;             /* query */
@@ -64,6 +66,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
             int first = the.w.tile * BM, last = min(first + BM, s.rows) - 1;
             bool any = last >= first;
             the.first = first, the.careful = 0;
+            if (SCORED && job.bias.data)
+                the.bias.set_bias(job.bias, s, h);
             the.scale = attention_scale(job, s.b, h, kv_h), the.o_scale = attention_o_scale(job, s.b, kv_h);
             the.begin = any ? s.first_key(first) / BN : 0, the.end = any ? (s.end_key(last) + BN - 1) / BN : 0;
             the.whole = s.first_whole(last, BN), the.whole_end = s.end_whole(first, BN);
@@ -109,12 +113,17 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
             attention_scores<MI, NJ, false> scores{job, w.s, w.h, the.first + warp_row + (lane >> 2),
                                                    n * BN + 2 * (lane & 3)};
             bool inside = n >= the.whole && n < the.whole_end;
-            if (OPTIONS)
+            if (ANY) {
                 scores.finish(x, the.scale, inside);
-            else if (!inside)
-                scores.limit(x);
+            } else {
+                if (SCORED)
+                    scores.add_common(x, bias_stage(n) + warp_row * attention_bias_pitch(BN, job.bias.type),
+                                      attention_bias_pitch(BN, job.bias.type));
+                if (!inside)
+                    scores.limit(x);
+            }
             soften(x);
-            if (OPTIONS)
+            if (ANY)
                 scores.weigh(x);
             if (the.careful) {
                 attention_add_seen<T, DV, DK>(o, x, stage(n) + k_bytes, warp_column, memory, warp_row);
@@ -131,21 +140,28 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
         return memory + q_bytes + n % STAGES * stage_bytes;
     }
 
+    __device__ __forceinline__ uint32_t bias_stage(int n) const
+    {
+        return memory + shared_bytes + n % STAGES * BM * attention_bias_pitch(BN, job.bias.type);
+    }
+
     __device__ __forceinline__ void load_queries() const
     {
-        attention_load<T, DK, BM, threads, OPTIONS>(memory, the.q, the.first);
+        attention_load<T, DK, BM, threads, ANY>(memory, the.q, the.first);
     }
 
     __device__ __forceinline__ void load(int n) const
     {
-        attention_load<T, DK, BN, threads, OPTIONS>(stage(n), the.k, n * BN);
-        attention_load<T, DV, BN, threads, OPTIONS>(stage(n) + k_bytes, the.v, n * BN);
+        attention_load<T, DK, BN, threads, ANY>(stage(n), the.k, n * BN);
+        attention_load<T, DV, BN, threads, ANY>(stage(n) + k_bytes, the.v, n * BN);
+        if (SCORED && job.bias.data)
+            attention_load_bias<BM, BN, threads>(bias_stage(n), the.bias, the.first, n * BN);
     }
 
     /* What scores are multiplied by, in base 2. */
     __device__ __forceinline__ float unit() const
     {
-        return OPTIONS ? SKR_LOG2E : job.cuda.unit;
+        return ANY ? SKR_LOG2E : job.cuda.unit;
     }
 
     __device__ __forceinline__ void clear()
@@ -208,15 +224,16 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, boo
     __device__ __forceinline__ bool finish()
     {
         int lane = threadIdx.x & 31;
-        float scale = OPTIONS ? the.o_scale : 1.0f;
+        float scale = ANY ? the.o_scale : 1.0f;
         float lse[MI][2];
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float all = lanes_reduce<skr_sum, 4>(sum[i][r]), most = top[i][r], factor = 1.0f;
-                float sink = OPTIONS && job.sinks.data ? job.sinks.data[w.h * job.sinks.head] : none;
-                if (OPTIONS && sink != none) {
+                float sink = KIND && job.sinks.data ? job.sinks.data[w.h * job.sinks.head] : none;
+                if (KIND && sink != none) {
+                    sink = ANY ? sink : sink * job.cuda.over;
                     float larger = fmaxf(most, sink);
                     factor = most == larger ? 1.0f : exp2_fast<true>((most - larger) * unit());
                     all = all * factor + exp2_fast<true>((sink - larger) * unit());

@@ -1,4 +1,5 @@
-/* attention_prepare_sm80.cu - the small kernels beside attention's. SPDX-License-Identifier: Apache-2.0 */
+/* attention_prepare_sm80.cu - where attention's sequences lie, and attention_merge.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "attention_prepare.cuh"
 
 extern "C" __global__ void __launch_bounds__(1024) skr_attention_spans(const __grid_constant__ skr_attention_job job)

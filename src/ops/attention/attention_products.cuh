@@ -54,7 +54,7 @@ SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, 
     using tile = skr_tile<T, D>;
     attention_clear(x);
     uint32_t left = here(tile::left_place(a, row)), right = here(tile::right_place(b));
-    constexpr int at_once = tile::steps <= 16 ? tile::steps : 4; /* places come again after four */
+    constexpr int at_once = T != SKR_F32 && tile::steps <= 16 ? tile::steps : 4; /* places come again after four */
 #pragma unroll at_once
     for (int d = 0; d < tile::steps; d++) {
         uint32_t rows[MI][4];

@@ -85,6 +85,41 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
             }
     }
 
+    /* Softcap, bias and slopes of the kernels for SKR_ATTENTION_SCORED, in units of 1 / over. bias: this warp's rows of a
+     * tile in shared memory. */
+    __device__ __forceinline__ void add_common(float (&x)[MI][NJ][4], uint32_t bias, int pitch) const
+    {
+        static_assert(!FLIP, "bias has queries for rows");
+        float over = job.cuda.over;
+        if (job.softcap > 0.0f) {
+            float unit = job.scale / job.softcap, cap = job.softcap;
+            each(x, [&](float &f, int, int) { f = cap * attention_tanh(f * unit); });
+        }
+        if (job.bias.data) {
+            int lane = threadIdx.x & 31;
+            if (job.bias.type == SKR_F32)
+                add_pairs<SKR_F32>(x, bias + (lane >> 2) * pitch + 8 * (lane & 3), pitch, over);
+            else if (job.bias.type == SKR_F16)
+                add_pairs<SKR_F16>(x, bias + (lane >> 2) * pitch + 4 * (lane & 3), pitch, over);
+            else
+                add_pairs<SKR_BF16>(x, bias + (lane >> 2) * pitch + 4 * (lane & 3), pitch, over);
+        }
+        if (job.slopes.data) {
+            float slope = -over * job.slopes.data[s.b * job.slopes.batch + h * job.slopes.head];
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    float from = (float)(row + 16 * i + 8 * r + s.diagonal - column);
+#pragma unroll
+                    for (int j = 0; j < NJ; j++)
+#pragma unroll
+                        for (int e = 0; e < 2; e++)
+                            x[i][j][2 * r + e] = __fmaf_rn(slope, fabsf(from - (float)(8 * j + e)), x[i][j][2 * r + e]);
+                }
+        }
+    }
+
     /* Everything, to natural units. inside: all of it is seen as far as limit() is concerned. bend, where it is given:
      * the derivative of softcap. */
     __device__ __forceinline__ void finish(float (&x)[MI][NJ][4], float scale, bool inside,
@@ -153,6 +188,27 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
     }
 
   private:
+    template <int TYPE>
+    __device__ __forceinline__ void add_pairs(float (&x)[MI][NJ][4], uint32_t from, int pitch, float over) const
+    {
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++, from += 8 * pitch)
+#pragma unroll
+                for (int j = 0; j < NJ; j++) {
+                    float f[2];
+                    if constexpr (TYPE == SKR_F32) {
+                        uint2 raw = shared_load8(from + 32 * j);
+                        f[0] = __uint_as_float(raw.x), f[1] = __uint_as_float(raw.y);
+                    } else {
+                        unpack2<TYPE>(__float_as_uint(shared_load4(from + 16 * j)), f[0], f[1]);
+                    }
+                    x[i][j][2 * r] = __fmaf_rn(f[0], over, x[i][j][2 * r]);
+                    x[i][j][2 * r + 1] = __fmaf_rn(f[1], over, x[i][j][2 * r + 1]);
+                }
+    }
+
     __device__ __forceinline__ float of_block(const skr_attention_scales &t, int head, int i) const
     {
         return t.data ? t.data[s.b * t.batch + head * t.head + i / (int)job.descale_block * t.block] : 1.0f;

@@ -75,9 +75,10 @@ template <int WARPS> SKR_DEVICE void attention_sink_sums(const skr_attention_job
 }
 
 /* dslopes: a block for each head, or each batch and head. The parts of a batch lie together. */
-template <int WARPS> SKR_DEVICE void attention_slope_sums(const skr_attention_job &job, int size)
+template <int WARPS> SKR_DEVICE void attention_slope_sums(const skr_attention_job &job)
 {
     wait_for_previous();
+    int size = job.cuda.slope_piece;
     int64_t h = blockIdx.x % job.heads, b = blockIdx.x / job.heads, first = 0, end = job.cuda.slope_parts;
     const float *parts = (const float *)((const char *)job.head.workspace + job.cuda.slopes_at) + h * end;
     if (job.dslopes.batch && job.cuda.spans_at < 0) {

@@ -178,7 +178,33 @@ struct attention_source {
         pitch = t.token * skr_type_bytes(t.type);
         rows = rows_, width = (int)width_, type = t.type, aligned = aligned_;
     }
+    /* A head's bias: queries by keys. */
+    __device__ __forceinline__ void set_bias(const skr_attention_matrix &t, const attention_sequence &s, int h)
+    {
+        type = t.type;
+        data = (const char *)t.data + (s.b * t.batch + h * t.head) * skr_type_bytes(type);
+        pitch = t.query * skr_type_bytes(type);
+        rows = s.rows, width = s.keys, aligned = 1;
+    }
 };
+
+/* Tiles of bias, of its own type: 16 bytes between rows keep eight of them in different banks. */
+SKR_DEVICE int attention_bias_pitch(int keys, int type)
+{
+    return keys * skr_type_bytes(type) + 16;
+}
+
+template <int ROWS, int KEYS, int THREADS>
+SKR_DEVICE void attention_load_bias(uint32_t to, const attention_source &s, int row, int key)
+{
+    int bytes = skr_type_bytes(s.type), chunks = KEYS * bytes / 16, pitch = attention_bias_pitch(KEYS, s.type);
+    int thread = (int)here(threadIdx.x), r = thread / chunks, c = thread % chunks, a_turn = THREADS / chunks;
+    const char *from = s.data + (row + r) * s.pitch + (int64_t)key * bytes + 16 * c;
+    bool there = key * bytes + 16 * c < s.width * bytes;
+    to += r * pitch + 16 * c;
+    for (; r < ROWS; r += a_turn, from += a_turn * s.pitch, to += a_turn * pitch)
+        copy_async16_or_zero(to, from, there && row + r < s.rows);
+}
 
 /* Starts to bring ROWS rows from `row` on to a tile, of the head that begins `head` bytes behind the source's. What is
  * beyond the tensor's width or end becomes zeros. ANY: of any type and alignment. */
