@@ -237,7 +237,7 @@ SKR_DEVICE void copy_async16(uint32_t to, const void *from)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-/* The same, or 16 zeros; `from` is not read then. */
+/* The same, or zeros; `from` is not read then. */
 SKR_DEVICE void copy_async16_or_zero(uint32_t to, const void *from, bool there)
 {
     int bytes = there ? 16 : 0;
@@ -247,6 +247,12 @@ SKR_DEVICE void copy_async16_or_zero(uint32_t to, const void *from, bool there)
 SKR_DEVICE void copy_async8(uint32_t to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+
+SKR_DEVICE void copy_async8_or_zero(uint32_t to, const void *from, bool there)
+{
+    int bytes = there ? 8 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 SKR_DEVICE void copy_async4(uint32_t to, const void *from)

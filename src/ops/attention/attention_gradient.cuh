@@ -127,8 +127,8 @@ struct attention_gradient {
         if (FLIP && threadIdx.x < BC) {
             const attention_sequence &s = the.w.s;
             int i = first + (int)threadIdx.x;
-            const float2 *from = attention_stats(job, s, the.w.h * (int)job.group + head) + (i < s.rows ? i : 0);
-            copy_async8(stage(n) + k_bytes + v_bytes + 8 * threadIdx.x, from);
+            copy_async8_or_zero(stage(n) + k_bytes + v_bytes + 8 * threadIdx.x,
+                                attention_stats(job, s, the.w.h * (int)job.group + head) + i, i < s.rows);
         }
     }
 
@@ -218,6 +218,7 @@ struct attention_gradient {
     __device__ __forceinline__ void add(float (&out)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t tile, int column)
     {
         if (the.careful) { /* through the memory of the first rows, which are brought in again */
+            copy_async_wait<0>();
             attention_add_seen<T, D, DK>(out, x, tile, column, memory, warp_row);
             attention_load<T, DK, BR, threads, OPTIONS>(memory, the.row_k, the.first);
             copy_async_commit();
