@@ -11,8 +11,8 @@
  * unit), where the product is exact before the subtraction.
  *
  * A value that is infinite or not a number must not reach the rows that do not see its key, though 0 times it would.
- * Nothing guards against that on the way: a tile whose result holds a NaN is done again carefully, with products that
- * leave out p = 0. */
+ * Nothing guards against that on the way: a tile whose result holds a NaN is computed again carefully, with products
+ * that leave out p = 0. */
 #ifndef SKR_ATTENTION_FORWARD_CUH
 #define SKR_ATTENTION_FORWARD_CUH
 
@@ -86,7 +86,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         warp_column = warp / WM * (8 * OJ);
     }
 
-    /* Everything for the block's queries. False: a NaN came out that may not belong there, nothing was written. */
+    /* Everything for the block's queries. False: doubtful ones came out, nothing was written. */
     __device__ __forceinline__ bool pass()
     {
         clear();
@@ -246,7 +246,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
                     o[i][j][2 * r] *= factor, o[i][j][2 * r + 1] *= factor;
             }
         int row = the.first + warp_row;
-        if (!the.careful && __syncthreads_or(attention_any_nan(o))) {
+        if (!the.careful && __syncthreads_or(attention_doubtful<T>(o))) {
             if (threadIdx.x == 0)
                 the.careful = 1;
             __syncthreads();

@@ -6,8 +6,8 @@
  * next product straight from the registers: nothing is exchanged between warps, and sums have one order, always.
  *   rows queries: s = q k^T,  dp = d_o v^T,  dq += ds k
  *   rows keys:    s = k q^T,  dp = v d_o^T,  dv += p d_o,  dk += ds q, over all heads that share the keys
- * WM warps share the rows; WV warps have the same rows and share the results' columns. Sums that hold a NaN are done
- * again carefully, as in attention_forward.cuh. */
+ * WM warps share the rows; WV warps have the same rows and share the results' columns. Doubtful
+ * sums are computed again carefully, as in attention_forward.cuh. */
 #ifndef SKR_ATTENTION_GRADIENT_CUH
 #define SKR_ATTENTION_GRADIENT_CUH
 
@@ -132,7 +132,7 @@ struct attention_gradient {
         }
     }
 
-    /* All sums of the block's rows. False: a NaN came out that may not belong there, nothing was written. */
+    /* All sums of the block's rows. False: doubtful ones came out, nothing was written. */
     __device__ __forceinline__ bool pass()
     {
         const attention_sequence &s = the.w.s;
@@ -248,10 +248,10 @@ struct attention_gradient {
 
     __device__ __forceinline__ bool finish()
     {
-        bool bad = attention_any_nan(out_k);
+        bool doubtful = attention_doubtful<T>(out_k);
         if (FLIP)
-            bad |= attention_any_nan(out_v);
-        if (!the.careful && __syncthreads_or(bad)) {
+            doubtful |= attention_doubtful<T>(out_v);
+        if (!the.careful && __syncthreads_or(doubtful)) {
             if (threadIdx.x == 0)
                 the.careful = 1;
             __syncthreads();

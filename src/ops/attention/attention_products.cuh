@@ -146,17 +146,21 @@ SKR_DEVICE void attention_add_seen(float (&o)[MI][OJ][4], const float (&x)[MI][N
     __syncthreads();
 }
 
-template <int MI, int OJ> SKR_DEVICE bool attention_any_nan(const float (&o)[MI][OJ][4])
+/* Whether results must be computed again carefully: a NaN that may come from what a row does not see, or f32 results so
+ * small that the low halves of tf32 products vanished. */
+template <int T, int MI, int OJ> SKR_DEVICE bool attention_doubtful(const float (&o)[MI][OJ][4])
 {
-    bool bad = false;
+    bool doubtful = false;
 #pragma unroll
     for (int i = 0; i < MI; i++)
 #pragma unroll
         for (int j = 0; j < OJ; j++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                bad |= o[i][j][e] != o[i][j][e];
-    return bad;
+            for (int e = 0; e < 4; e++) {
+                float f = o[i][j][e];
+                doubtful |= f != f || (T == SKR_F32 && f != 0.0f && fabsf(f) < 0x1p-100f);
+            }
+    return doubtful;
 }
 
 /* Where results go: rows of a head. Kept in shared memory like attention_source. */
