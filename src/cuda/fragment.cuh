@@ -70,8 +70,8 @@ template <int T> SKR_DEVICE void mma_step(float (&d)[4], const uint32_t (&a)[4],
 
 template <int T, int D> struct skr_tile {
     static constexpr int bytes = skr_elem<T>::bytes, row_bytes = D * bytes, chunks = row_bytes / 16;
-    static constexpr int steps = row_bytes / 32;    /* along a row, when k runs along it */
-    static constexpr int rows_a_step = 32 / bytes;  /* when k runs over the rows */
+    static constexpr int steps = row_bytes / 32;   /* along a row, when k runs along it */
+    static constexpr int rows_a_step = 32 / bytes; /* when k runs over the rows */
     static_assert(row_bytes % 128 == 0, "chunks are exchanged among eight");
 
     /* Where the chunk is, in bytes from the tile's start. */

@@ -11,15 +11,15 @@ SKR_FATBIN(attention_gradient_f32_sm80)
 SKR_FATBIN(attention_bias_sm80)
 SKR_FATBIN(attention_sums_sm80)
 
-#define FATBIN_plain_f16    attention_gradient_plain_sm80
-#define FATBIN_plain_bf16   attention_gradient_plain_sm80
-#define FATBIN_any_f16  attention_gradient_any_sm80
-#define FATBIN_any_bf16 attention_gradient_any_sm80
-#define FATBIN_any_f32  attention_gradient_f32_sm80
+#define FATBIN_plain_f16  attention_gradient_plain_sm80
+#define FATBIN_plain_bf16 attention_gradient_plain_sm80
+#define FATBIN_any_f16    attention_gradient_any_sm80
+#define FATBIN_any_bf16   attention_gradient_any_sm80
+#define FATBIN_any_f32    attention_gradient_f32_sm80
 enum { SIDE_q, SIDE_k };
 /* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
 #define SHARED(type, d, dv, side, br, bc, stages)                                                                      \
-    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages) * SIDE_##side * 8 * (bc))
+    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc))
 
 typedef struct gradient_shape {
     int side;
@@ -28,7 +28,7 @@ typedef struct gradient_shape {
 static const gradient_shape gradient[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     {SIDE_##side,                                                                                                      \
-     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(type, d, dv, side, br, bc, stages),                \
+     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(type, d, dv, side, br, bc, stages),            \
       #kind " " #type " " #d}},
 #include "attention_kernels.def"
 };
@@ -45,8 +45,7 @@ static const skr_attention_shape bias[] = {
 };
 static skr_cuda_kernel bias_kernel[] = {
 #define SKR_BIAS(type, d, dv, br, bc, wm)                                                                              \
-    SKR_KERNEL_OF(attention_bias_sm80, "skr_attention_dbias_" #type "_" #d,                                            \
-                  BYTES_##type * ((br) + (bc)) * ((d) + (dv))),
+    SKR_KERNEL_OF(attention_bias_sm80, "skr_attention_dbias_" #type "_" #d, BYTES_##type *((br) + (bc)) * ((d) + (dv))),
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel stats_kernel = SKR_KERNEL(attention_sums_sm80, "skr_attention_stats", 0, 1);
@@ -110,7 +109,8 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
     SKR_TRY(skr_attention_plan_spans(call, job, &at, plan));
     job->cuda.unit = job->scale * 1.44269504f;
     job->cuda.aligned = skr_attention_aligned(&job->q, type, job->d) && skr_attention_aligned(&job->k, type, job->d) &&
-                        skr_attention_aligned(&job->v, type, job->d_v) && skr_attention_aligned(&job->d_o, type, job->d_v);
+                        skr_attention_aligned(&job->v, type, job->d_v) &&
+                        skr_attention_aligned(&job->d_o, type, job->d_v);
     job->cuda.pairs = (!job->dq.data || skr_attention_pairs(&job->dq, type, job->d)) &&
                       (!job->dk.data || skr_attention_pairs(&job->dk, type, job->d)) &&
                       (!job->dv.data || skr_attention_pairs(&job->dv, type, job->d_v));

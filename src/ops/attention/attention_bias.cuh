@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * A block owns a tile of dbias, BR queries by BC keys of one of bias's batches and heads, and passes over all batches,
- * heads and tiles that were given the same bias. Its sums stay in registers. Dimensions of 1 are added up at the end. */
+ * heads and tiles that were given the same bias. Its sums stay in registers. Dimensions of 1 are added up at the end.
+ */
 #ifndef SKR_ATTENTION_BIAS_CUH
 #define SKR_ATTENTION_BIAS_CUH
 
@@ -111,8 +112,8 @@ template <int T, int DK, int DV, int BR, int BC, int WM> struct attention_bias {
             for (int j = 0; j < NJ; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    shared[(warp_row + 16 * i + 8 * (e >> 1) + (lane >> 2)) * pitch + 8 * j + 2 * (lane & 3) + (e & 1)] =
-                        sum[i][j][e];
+                    shared[(warp_row + 16 * i + 8 * (e >> 1) + (lane >> 2)) * pitch + 8 * j + 2 * (lane & 3) +
+                           (e & 1)] = sum[i][j][e];
         __syncthreads();
         const skr_attention_matrix &m = job.dbias;
         bool one_row = job.bias_dims[2] == 1, one_key = job.bias_dims[3] == 1;

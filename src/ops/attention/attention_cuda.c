@@ -23,13 +23,13 @@ SKR_FATBIN(attention_prepare_sm80)
 
 static const skr_attention_shape forward_shape[] = {
 #define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
-    {KIND_##kind, TYPE_##type, d, dv, bm, bn, 32 * (wm) * (wv), SHARED(type, d, dv, bm, bn, stages),                       \
+    {KIND_##kind,           TYPE_##type, d, dv, bm, bn, 32 * (wm) * (wv), SHARED(type, d, dv, bm, bn, stages),         \
      #kind " " #type " " #d},
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel forward_kernel[] = {
 #define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
-    SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_" #kind "_" #type "_" #d,                                   \
+    SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_" #kind "_" #type "_" #d,                                     \
                   SHARED(type, d, dv, bm, bn, stages) + (KIND_##kind == KIND_scored) * 2 * (bm) * (4 * (bn) + 16)),
 #include "attention_kernels.def"
 };
@@ -70,7 +70,8 @@ saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, in
 {
     const int64_t most = INT64_C(1) << 28;
     if (job->length >= most || job->length_k >= most || job->batch >= most || job->heads >= most)
-        return skr_fail(call, SAKER_UNSUPPORTED, "a length, the batch or the heads reach %lld: the GPU kernels count in 32 bits",
+        return skr_fail(call, SAKER_UNSUPPORTED,
+                        "a length, the batch or the heads reach %lld: the GPU kernels count in 32 bits",
                         (long long)most);
     job->cuda.spans_at = -1;
     if (!job->cu_q.data)
@@ -89,7 +90,8 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
 {
     int64_t tokens = keys ? job->length_k : job->length, heads = keys ? job->heads_k : job->heads;
     int64_t pieces = skr_ceil_div(tokens, s->rows), pairs = skr_mul(heads, job->batch);
-    int64_t blocks = job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
+    int64_t blocks =
+        job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
     int need = s->shared_bytes + 1024; /* and what the kernel declares itself */
     if (need > target->shared_bytes)
         return skr_fail(call, SAKER_UNSUPPORTED,

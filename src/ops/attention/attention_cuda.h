@@ -12,12 +12,12 @@
 #define KIND_plain  SKR_ATTENTION_PLAIN
 #define KIND_scored SKR_ATTENTION_SCORED
 #define KIND_any    SKR_ATTENTION_ANY
-#define TYPE_f32   SKR_F32
-#define TYPE_f16   SKR_F16
-#define TYPE_bf16  SKR_BF16
-#define BYTES_f32  4
-#define BYTES_f16  2
-#define BYTES_bf16 2
+#define TYPE_f32    SKR_F32
+#define TYPE_f16    SKR_F16
+#define TYPE_bf16   SKR_BF16
+#define BYTES_f32   4
+#define BYTES_f16   2
+#define BYTES_bf16  2
 typedef struct skr_attention_shape {
     int kind, type, d, dv, rows, columns, threads, shared_bytes;
     const char *variant;

@@ -36,11 +36,11 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         attention_work w;
         attention_source q, k, v, bias;
         attention_target o;
-        float scale, o_scale;  /* with the descales that all of the head share */
-        int first;             /* query */
+        float scale, o_scale; /* with the descales that all of the head share */
+        int first;            /* query */
         int careful;
-        int begin, end;        /* tiles of keys that some of the queries may see */
-        int whole, whole_end;  /* those of which they all see all */
+        int begin, end;       /* tiles of keys that some of the queries may see */
+        int whole, whole_end; /* those of which they all see all */
     };
     state &the;
     const attention_work &w;

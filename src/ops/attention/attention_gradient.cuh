@@ -1,9 +1,9 @@
 /* attention_gradient.cuh - dq, or with FLIP dk and dv: the tiles of one side stay, those of the other pass.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A block owns BR rows, queries or keys of a head, and passes over the BC columns at a time that they meet. p and ds are
- * computed again from lse in the kernel that needs them, with rows and columns so that each is the left operand of the
- * next product straight from the registers: nothing is exchanged between warps, and sums have one order, always.
+ * A block owns BR rows, queries or keys of a head, and passes over the BC columns at a time that they meet. p and ds
+ * are computed again from lse in the kernel that needs them, with rows and columns so that each is the left operand of
+ * the next product straight from the registers: nothing is exchanged between warps, and sums have one order, always.
  *   rows queries: s = q k^T,  dp = d_o v^T,  dq += ds k
  *   rows keys:    s = k q^T,  dp = v d_o^T,  dv += p d_o,  dk += ds q, over all heads that share the keys
  * WM warps share the rows; WV warps have the same rows and share the results' columns. Doubtful
@@ -43,7 +43,7 @@ struct attention_gradient {
         int64_t head_k, head_v;                            /* FLIP: bytes to the next query head of q and d_o */
         int first;                                         /* row */
         int careful;
-        int begin, count, total;                           /* tiles of columns; total: over all heads */
+        int begin, count, total; /* tiles of columns; total: over all heads */
         int whole, whole_end;
     };
     const skr_attention_job &job;
@@ -162,7 +162,8 @@ struct attention_gradient {
             int lane = here(threadIdx.x) & 31, head = FLIP ? n / the.count : 0;
             int tile = the.begin + n - head * the.count;
             int h = FLIP ? the.w.h * (int)job.group + head : the.w.h;
-            attention_scores<MI, NJ, FLIP> scores{job, s, h, the.first + warp_row + (lane >> 2), tile * BC + 2 * (lane & 3)};
+            attention_scores<MI, NJ, FLIP> scores{job, s, h, the.first + warp_row + (lane >> 2),
+                                                  tile * BC + 2 * (lane & 3)};
             step(scores, stage(n), tile >= the.whole && tile < the.whole_end);
         }
         return finish();
@@ -297,7 +298,7 @@ struct attention_gradient {
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     f(i, j, e,
-                      !FLIP ? stat[i][e >> 1]
+                      !FLIP   ? stat[i][e >> 1]
                       : e & 1 ? make_float2(__uint_as_float(two.z), __uint_as_float(two.w))
                               : make_float2(__uint_as_float(two.x), __uint_as_float(two.y)));
         }

@@ -7,7 +7,8 @@ extern "C" __global__ void __launch_bounds__(1024) skr_attention_spans(const __g
     attention_make_spans<1024>(job);
 }
 
-extern "C" __global__ void __launch_bounds__(256) skr_attention_merge(const __grid_constant__ skr_attention_merge_job job)
+extern "C" __global__ void __launch_bounds__(256)
+    skr_attention_merge(const __grid_constant__ skr_attention_merge_job job)
 {
     attention_merge_rows(job);
 }

@@ -1,5 +1,5 @@
-/* attention_products.cuh - the products of the attention kernels: a warp's rows with a tile, along the heads or over the
- * tile's rows. SPDX-License-Identifier: Apache-2.0 */
+/* attention_products.cuh - the products of the attention kernels: a warp's rows with a tile, along the heads or over
+ * the tile's rows. SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_ATTENTION_PRODUCTS_CUH
 #define SKR_ATTENTION_PRODUCTS_CUH
 
@@ -201,7 +201,7 @@ struct attention_target {
                         if (T == SKR_F32)
                             *(float2 *)(line + 4 * c) = make_float2(a, b);
                         else
-                            store4_once(line + 2 * c, pack2<T == SKR_F32 ? SKR_F16 : T>(a, b));
+                            store4_once(line + 2 * c, pack2 < T == SKR_F32 ? SKR_F16 : T > (a, b));
                     } else {
                         put(line, c, bytes, a);
                         put(line, c + 1, bytes, b);

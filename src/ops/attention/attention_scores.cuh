@@ -85,8 +85,8 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
             }
     }
 
-    /* Softcap, bias and slopes of the kernels for SKR_ATTENTION_SCORED, in units of 1 / over. bias: this warp's rows of a
-     * tile in shared memory. */
+    /* Softcap, bias and slopes of the kernels for SKR_ATTENTION_SCORED, in units of 1 / over. bias: this warp's rows of
+     * a tile in shared memory. */
     __device__ __forceinline__ void add_common(float (&x)[MI][NJ][4], uint32_t bias, int pitch) const
     {
         static_assert(!FLIP, "bias has queries for rows");
@@ -153,7 +153,8 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
             hide(x);
     }
 
-    /* What p multiplies v with: quantised, without what dropout leaves out, times what values are to be multiplied by. */
+    /* What p multiplies v with: quantised, without what dropout leaves out, times what values are to be multiplied by.
+     */
     __device__ __forceinline__ void weigh(float (&x)[MI][NJ][4]) const
     {
         if (job.mode == SKR_ATTENTION_I8_P) {
@@ -181,8 +182,11 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
         bool positions = job.q_positions.data || job.k_positions.data;
         each(ds, [&](float &f, int i, int j) {
             if (i < s.rows && j < s.keys && f != 0.0f)
-                sum = __fmaf_rn(-f, positions ? fabsf((float)(place(job.q_positions, s.q, i) - place(job.k_positions, s.k, j)))
-                                              : fabsf((float)(i + s.diagonal - j)), sum);
+                sum = __fmaf_rn(-f,
+                                positions
+                                    ? fabsf((float)(place(job.q_positions, s.q, i) - place(job.k_positions, s.k, j)))
+                                    : fabsf((float)(i + s.diagonal - j)),
+                                sum);
         });
         return sum;
     }
@@ -232,8 +236,8 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
         if (job.q_positions.data || job.k_positions.data)
             each(x, [&](float &f, int i, int j) {
                 if (i < s.rows && j < s.keys)
-                    f = __fmaf_rn(-slope, fabsf((float)(place(job.q_positions, s.q, i) - place(job.k_positions, s.k, j))),
-                                  f);
+                    f = __fmaf_rn(-slope,
+                                  fabsf((float)(place(job.q_positions, s.q, i) - place(job.k_positions, s.k, j))), f);
             });
         else
             each(x, [&](float &f, int i, int j) { f = __fmaf_rn(-slope, fabsf((float)(i + s.diagonal - j)), f); });

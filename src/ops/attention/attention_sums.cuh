@@ -20,7 +20,8 @@ SKR_DEVICE void attention_make_stats(const skr_attention_job &job)
         int64_t token = n / job.heads, h = n - token * job.heads; /* heads of a token lie together, mostly */
         int64_t b = job.packed ? 0 : token / job.length, i = token - b * job.length;
         const char *o = (const char *)job.o.data + (b * job.o.batch + i * job.o.token + h * job.o.head) * o_bytes;
-        const char *g = (const char *)job.d_o.data + (b * job.d_o.batch + i * job.d_o.token + h * job.d_o.head) * g_bytes;
+        const char *g =
+            (const char *)job.d_o.data + (b * job.d_o.batch + i * job.d_o.token + h * job.d_o.head) * g_bytes;
         float sum = 0.0f;
         for (int c = lane; c < job.d_v; c += 32)
             sum = __fmaf_rn(any_load1(job.o.type, o + c * o_bytes), any_load1(job.d_o.type, g + c * g_bytes), sum);

@@ -8,10 +8,10 @@
 
 /* A sequence as the kernels count: the plan takes lengths below 2^28 only, and a bound of 2^29 is none. */
 struct attention_sequence {
-    int b;           /* as the bias counts */
-    int q, k;        /* first tokens; 0 unless packed */
-    int rows, keys;  /* that take part in attention */
-    int room;        /* queries that need a result: from rows on they see nothing */
+    int b;          /* as the bias counts */
+    int q, k;       /* first tokens; 0 unless packed */
+    int rows, keys; /* that take part in attention */
+    int room;       /* queries that need a result: from rows on they see nothing */
     int diagonal;
     int left, right; /* i sees i + diagonal - left <= j <= i + diagonal + right */
 
