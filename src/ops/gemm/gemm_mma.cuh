@@ -3,7 +3,7 @@
  *
  * A block has 128 x 128 of d (columns as gemm_tma.cuh counts them: of gates in halves, 64 of each half) and walks k in
  * steps of 64 bytes, of which four are in shared memory or on their way (gemm_side.cuh). Each of its 8 warps has 64 x
- * 32. T is what the instructions multiply: f16, bf16, i8, or f32 rounded to tf32. ANY: operands may lie in any way.
+ * 32. T is what the instructions multiply: f16, bf16 or i8. ANY: operands may lie in any way.
  * WIDE: they may be narrower than T, and scales may change along k: sums of `seg` k's are then scaled and added up in
  * f32, and no step crosses into the next of them. Tiles and parts of k are dealt out by gemm_work.cuh, or are those of
  * the groups (gemm_groups.cuh). */
@@ -25,34 +25,19 @@ template <int T> struct gemm_mma_step {
     }
 };
 
-template <> struct gemm_mma_step<SKR_F32> {
-    typedef float sum;
-
-    __device__ __forceinline__ static void run(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-    {
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                     "{%0, %1, %2, %3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-};
-
 template <> struct gemm_mma_step<SKR_I8> {
     typedef int32_t sum;
 
     __device__ __forceinline__ static void run(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
     {
-        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                     "{%0, %1, %2, %3};"
-                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        mma_i8(d, a, b0, b1);
     }
 };
 
 template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
     typedef typename gemm_mma_step<T>::sum S;
     typedef typename gemm_mma_step<WIDE ? SKR_F16 : T>::sum R; /* of all of k */
-    static constexpr int SIDE = SKR_GEMM_MMA_SIDE, BYTES = T == SKR_F32 ? 4 : T == SKR_I8 ? 1 : 2;
+    static constexpr int SIDE = SKR_GEMM_MMA_SIDE, BYTES = T == SKR_I8 ? 1 : 2;
     static constexpr int STEP = SKR_GEMM_MMA_BYTES / BYTES, STAGES = 4, PANEL = SIDE * SKR_GEMM_MMA_BYTES;
     static_assert(STAGES * 2 * PANEL <= SKR_GEMM_MMA_SHARED && 4 * sizeof(gemm_sums<R>) <= SKR_GEMM_MMA_SHARED,
                   "the plan asks for it");
@@ -87,17 +72,9 @@ template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
     template <bool TURNED> __device__ __forceinline__ static void load4(uint32_t (&r)[4], uint32_t at)
     {
         if (TURNED)
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                         : "r"(at));
+            ldmatrix4_transposed(r, at);
         else
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                         : "r"(at));
-        if (T == SKR_F32) /* the instruction would cut the bits off */
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(r[i]));
+            ldmatrix4(r, at);
     }
 
     /* Blocks of 16 rows or columns and halves of a step are bits of their own in the address. */
