@@ -552,17 +552,6 @@ static void tma_cases(void)
     big = (spec){.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
     big.cuda = "128x128";
     add(big);
-    for (int l = 1; l < 4; l++) { /* types that want k along memory, in other layouts: through a copy */
-        spec s = {
-            .a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250, .la = l & 1, .lb = l == 1};
-        s.cuda = "tma i8";
-        add(s);
-        s = (spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 272, .n = 264, .k = 250, .tf32 = true};
-        s.la = l & 1;
-        s.lb = l == 1;
-        s.cuda = "tma tf32";
-        add(s);
-    }
     for (int i = 0; i < 3; i++) { /* tf32 */
         spec s = {
             .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS, .tf32 = true};
