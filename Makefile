@@ -86,7 +86,7 @@ summary:
 
 # A change of flags rebuilds everything.
 STAMP := $(BUILD)/flags
-STATE := $(CC) $(CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(ONLY)
+STATE := $(CC) $(CFLAGS) $(KERNEL_CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(ONLY)
 $(shell mkdir -p $(BUILD); [ "$$(cat $(STAMP) 2>/dev/null)" = '$(STATE)' ] || echo '$(STATE)' > $(STAMP))
 
 $(shell [ "$$(cat $(BUILD)/commit 2>/dev/null)" = '$(COMMIT)' ] || echo '$(COMMIT)' > $(BUILD)/commit)
@@ -100,7 +100,7 @@ $(BUILD)/obj/%.o: src/%.c $(STAMP)
 define level_rules
 $(BUILD)/obj/%_cpu.$(1).o: src/%_cpu.c $(STAMP)
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $(BASE) $(WARN) -O3 $(CFLAGS) $(FLAGS_$(1)) -DSKR_LEVEL=$(1) -DSKR_LEVEL_$(1) -c $$< -o $$@
+	$(Q)$(CC) $(BASE) $(WARN) -O3 $(CFLAGS) $(KERNEL_CFLAGS) $(FLAGS_$(1)) -DSKR_LEVEL=$(1) -DSKR_LEVEL_$(1) -c $$< -o $$@
 $(BUILD)/obj/%/vmath_probe.$(1).o: src/%/vmath_probe.c $(STAMP)
 	@mkdir -p $$(@D)
 	$(Q)$(CC) $(BASE) $(WARN) -O3 $(CFLAGS) $(FLAGS_$(1)) -DSKR_LEVEL=$(1) -DSKR_LEVEL_$(1) -c $$< -o $$@

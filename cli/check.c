@@ -47,7 +47,7 @@ static const char *run_case(cli_place *place, cli_arena *arena, const suite *s, 
     if (!wrong)
         wrong = cli_case_check_whole(k, 1, error, where);
     free(k);
-    const char *expected = place->cuda ? c->cuda_kernel : c->cpu_kernel, *ran = saker_context_kernel(place->ctx);
+    const char *ran = saker_context_kernel(place->ctx), *expected = suite_kernel_of(c, place->cuda, ran);
     if (!wrong && expected && !strstr(ran, "/empty") && !strstr(ran, expected)) {
         snprintf(text, 256, "ran %.100s, expected %.100s", ran, expected);
         wrong = text;

@@ -20,8 +20,8 @@
  * Nothing here aborts, exits, prints (unless SAKER_VERBOSE is set) or changes the floating-point mode.
  *
  * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU
- * instruction set ("scalar", "neon", "avx2", ...); SAKER_THREADS=<n> limits the threads. A value that makes no sense is
- * ignored, with one warning line.
+ * instruction set ("scalar", "neon", "avx2", ...); SAKER_CUDA_ISA=sm80 runs the portable CUDA kernels on every GPU;
+ * SAKER_THREADS=<n> limits the threads. A value that makes no sense is ignored, with one warning line.
  */
 #ifndef SAKER_H
 #define SAKER_H
@@ -903,10 +903,11 @@ SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack
  * Groups of k's (along_k): d[g] = alpha * (a[:, t] x b[t, :]) + beta * c[g] over the t of group g. a is [M, T], b is
  * [T, N], c and d are [G, M, N]. There are no scales, bias, activation, gather and scatter.
  *
- * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; a group has the bits of gemm
- * with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end elsewhere
- * than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a row whose
- * scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. */
+ * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; on the CPU a group has the
+ * bits of gemm with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end
+ * elsewhere than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a
+ * row whose scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. A GPU reads offsets, gather
+ * and scatter when the kernel runs; the host never waits for them. */
 typedef struct saker_grouped_gemm_args {
     uint64_t struct_size;
     const saker_tensor *a;       /* [T, K]; along_k [M, T] */
@@ -932,6 +933,164 @@ typedef struct saker_grouped_gemm_args {
     int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
 } saker_grouped_gemm_args;
 SAKER_API saker_status saker_grouped_gemm(saker_context *ctx, const saker_grouped_gemm_args *args);
+
+/* What q_ids and k_ids of attention say. */
+typedef enum saker_id_rule {
+    SAKER_ID_SAME = 0, /* a query sees the keys whose id is its own: documents that share a sequence */
+    SAKER_ID_UP_TO = 1 /* a query sees the keys whose id is at most its own: a prefix that all see (ids 0), then 1, 2,
+                          ... for what follows, one by one or in blocks */
+} saker_id_rule;
+
+/* attention: o = softmax(s) v for each query head h, with the keys and values of head h / (Hq / Hk).
+ *   s_ij = scale * q_i . k_j;  with softcap c: c * tanh(s / c);  + bias_ij;  - slope_h * |i + diagonal - j|;  masks
+ *   p_ij = e^(s_ij - lse_i) over the keys that i sees;  lse_i = ln(sum over these of e^s_ij, + e^sink_h)
+ *   o_i = sum over j of p_ij z_ij v_j;  z: dropout, 0 or 1 / (1 - dropout); without it 1
+ *
+ * Layouts as in rope. thd: cu_seqlens_q and cu_seqlens_k, [B + 1], say where each sequence's tokens begin (without
+ * them all tokens are one sequence); i and j count from the sequence's first. D is 1 to 576, Dv 1 to 512; the last
+ * dimension of q, k, v and o has stride 1. q, k and v have one type; o has any float type.
+ *
+ * diagonal: Sk - Sq (of the sequence), so that the last query sees the last key; with top_left 0. causal: i sees
+ * j <= i + diagonal. has_window: i sees i + diagonal - window_left <= j <= i + diagonal + window_right; -1: no bound on
+ * that side. q_positions and k_positions replace i and j in these formulas, in ALiBi and in dropout's counter
+ * (where one is absent, its index counts); the diagonal is then 0. bias (float), mask (nonzero: seen) and their
+ * gradients stay indexed by i and j; each is broadcast to [B, Hq, Sq, Sk] (thd: the longest Sq and Sk; a longer
+ * sequence is cut off there, with SAKER_BAD_INDEX), any strides. key_mask (nonzero: seen) and ids: one for each token.
+ * A score of -infinity, from a bias or otherwise, is a key that is not seen. A query that sees nothing gives o = 0 and
+ * lse = -infinity (with a sink: the sink). What is not seen has no effect, even if it is NaN or infinite.
+ *
+ * Dropout keeps an element when its uniform is >= dropout. The uniform is (word >> 8) 2^-24 of word j mod 4 of
+ * Philox4x32-10 with key seed and counter (j / 4, i, b * Hq + h, offset); the same on every device.
+ *
+ * Sums are f32. p is rounded to v's type before it multiplies v, where that is a half type. Quantised q, k, v:
+ *   i8 q, k, v             scores from exact integer sums times scale and descales; p and v are in o's type
+ *   i8 q, k, v and p_scale e^(s - the maximum so far) is quantised too: round(p / p_scale), at most 127; then dropout
+ *   float q, i8 k, v       k and v are brought to q's type before each product
+ *   e4m3 q, k, v           as the first, in fp8
+ * value = code * descale. A descale is f32 [H], [B, H] or, with descale_block n, [B, H, ceil(S / n)]: one for n
+ * neighbouring tokens (thd: of the longest S). H is Hq for q_descale and Hk for the others; e4m3: Hk for all, and no
+ * descale_block. Absent: 1. quantize prepares them: quant ROW with descale_block 1, or BLOCK2D with 128 for D up to
+ * 128.
+ *
+ * cu_seqlens that does not begin with 0, falls, or does not end with the number of tokens is cut to rise within it;
+ * tokens of no sequence give zeros and lse = -infinity, and SAKER_BAD_INDEX is set (saker_context_check). max_q and
+ * max_k may say how long the longest sequence is: hints, which change no result. o shares memory with no other
+ * tensor. */
+typedef struct saker_attention_args {
+    uint64_t struct_size;
+    const saker_tensor *q;            /* [B, Sq, Hq, D], [B, Hq, Sq, D] or [Tq, Hq, D]: float, i8 or e4m3 */
+    const saker_tensor *k;            /* [B, Sk, Hk, D], ...; q's type, or i8 beside a float q */
+    const saker_tensor *v;            /* [B, Sk, Hk, Dv], ...; k's type */
+    const saker_tensor *o;            /* out: [B, Sq, Hq, Dv], ...; float */
+    const saker_tensor *lse;          /* ? out: f32 [B, Hq, Sq]; thd: [Hq, Tq] */
+    const saker_tensor *bias;         /* ? float, repeated to [B, Hq, Sq, Sk] */
+    const saker_tensor *mask;         /* ? bool or u8, repeated to [B, Hq, Sq, Sk] */
+    const saker_tensor *key_mask;     /* ? bool or u8 [B, Sk]; thd: [Tk] */
+    const saker_tensor *slopes;       /* ? f32 [Hq] or [B, Hq]: ALiBi */
+    const saker_tensor *sinks;        /* ? f32 [Hq] */
+    const saker_tensor *cu_seqlens_q; /* ? i32 [B + 1], layout thd; both or none */
+    const saker_tensor *cu_seqlens_k; /* ? i32 [B + 1] */
+    const saker_tensor *q_positions;  /* ? i32 [B, Sq]; thd: [Tq] */
+    const saker_tensor *k_positions;  /* ? i32 [B, Sk]; thd: [Tk] */
+    const saker_tensor *q_ids;        /* ? i32 [B, Sq]; thd: [Tq]; both or none */
+    const saker_tensor *k_ids;        /* ? i32 [B, Sk]; thd: [Tk] */
+    const saker_tensor *q_descale;    /* ? f32; quantised q, k, v */
+    const saker_tensor *k_descale;    /* ? f32 */
+    const saker_tensor *v_descale;    /* ? f32 */
+    int64_t seed;                     /* dropout: any 64 bits */
+    int64_t offset;                   /* dropout: 0 to 2^32 - 1 */
+    int64_t window_left;              /* with has_window: 0 or more, or -1 */
+    int64_t window_right;             /* with has_window: 0 or more, or -1 */
+    int64_t descale_block;            /* tokens that share a descale; 0: all of a head */
+    int64_t max_q, max_k;             /* thd: the longest sequence; 0: not known */
+    float scale;                      /* 0: 1 / sqrt(D) */
+    float softcap;                    /* 0: none */
+    float dropout;                    /* 0 <= dropout < 1: the share of p that is left out */
+    float p_scale;                    /* i8: 0: p stays float; 1 / 127 uses the whole range */
+    int32_t layout;                   /* saker_layout */
+    int32_t causal;
+    int32_t top_left; /* 1: the diagonal is i = j */
+    int32_t has_window;
+    int32_t id_rule;  /* saker_id_rule */
+    int32_t reserved; /* 0 */
+} saker_attention_args;
+SAKER_API saker_status saker_attention(saker_context *ctx, const saker_attention_args *args);
+
+/* attention_backward: the gradients of attention. With delta_i = d_o_i . o_i and dp_ij = z_ij (d_o_i . v_j):
+ *   ds_ij = p_ij (dp_ij - delta_i + dlse_i);  du = ds, with softcap ds (1 - tanh^2)
+ *   dq_i = scale * sum over j of du_ij k_j;  dk_j = scale * sum over i, and over the heads that share it, of du_ij q_i
+ *   dv_j = sum over these of p_ij z_ij d_o_i;  dbias = ds, summed over what bias repeats
+ *   dslopes = - sum of ds_ij |i + diagonal - j|;  dsinks = sum over i of e^(sink - lse_i) (dlse_i - delta_i)
+ *
+ * q, k, v and all options are what forward was given, o and lse what it gave (p is computed again from lse; where that
+ * is -infinity, p is 0). They are float: a quantised forward has the gradients of its dequantised inputs. d_o has o's
+ * type and shape; dlse, of lse's shape, is a gradient that arrives at lse. p and ds are rounded to q's type before
+ * they multiply, where that is a half type; sums are f32. Any output may be left out, but not all; each gradient has
+ * its tensor's shape and any float type (dslopes, dsinks: f32). With accumulate all of them are added to what the
+ * tensors hold. Deterministic; with SAKER_ALLOW_NONDETERMINISTIC a GPU may add dq in any order. Tokens of no sequence
+ * give zeros, and so does the part of a padded dbias that no sequence reaches. */
+typedef struct saker_attention_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *d_o;          /* o's shape and type */
+    const saker_tensor *q;            /* float, as all up to k_ids as in forward */
+    const saker_tensor *k;            /* q's type */
+    const saker_tensor *v;            /* q's type */
+    const saker_tensor *o;            /* float */
+    const saker_tensor *lse;          /* f32 [B, Hq, Sq]; thd: [Hq, Tq] */
+    const saker_tensor *dlse;         /* ? f32, lse's shape */
+    const saker_tensor *bias;         /* ? */
+    const saker_tensor *mask;         /* ? */
+    const saker_tensor *key_mask;     /* ? */
+    const saker_tensor *slopes;       /* ? */
+    const saker_tensor *sinks;        /* ? */
+    const saker_tensor *cu_seqlens_q; /* ? */
+    const saker_tensor *cu_seqlens_k; /* ? */
+    const saker_tensor *q_positions;  /* ? */
+    const saker_tensor *k_positions;  /* ? */
+    const saker_tensor *q_ids;        /* ? */
+    const saker_tensor *k_ids;        /* ? */
+    const saker_tensor *dq;           /* ? out: q's shape, float */
+    const saker_tensor *dk;           /* ? out: k's shape, float */
+    const saker_tensor *dv;           /* ? out: v's shape, float */
+    const saker_tensor *dbias;        /* ? out: bias's shape and type */
+    const saker_tensor *dslopes;      /* ? out: f32, slopes's shape */
+    const saker_tensor *dsinks;       /* ? out: f32 [Hq] */
+    int64_t seed;
+    int64_t offset;
+    int64_t window_left;
+    int64_t window_right;
+    int64_t max_q, max_k;
+    float scale;
+    float softcap;
+    float dropout;
+    int32_t layout;
+    int32_t causal;
+    int32_t top_left;
+    int32_t has_window;
+    int32_t id_rule;
+    int32_t accumulate; /* 1: += instead of = */
+    int32_t reserved;   /* 0 */
+} saker_attention_backward_args;
+SAKER_API saker_status saker_attention_backward(saker_context *ctx, const saker_attention_backward_args *args);
+
+/* attention_merge: attention over two sets of keys from the results of each (sinks given to one of them only):
+ *   lse = ln(e^lse_a + e^lse_b);  o = e^(lse_a - lse) o_a + e^(lse_b - lse) o_b
+ *
+ * In f32, rounded once. A part whose lse is -infinity has no effect, whatever its o holds; both: o = 0, lse =
+ * -infinity. o_a and o_b have any float types. o may be o_a or o_b, lse may be lse_a or lse_b (the same memory,
+ * exactly). */
+typedef struct saker_attention_merge_args {
+    uint64_t struct_size;
+    const saker_tensor *o_a;   /* [B, S, H, D], [B, H, S, D] or [T, H, D] float, as layout says */
+    const saker_tensor *lse_a; /* f32 [B, H, S]; thd: [H, T] */
+    const saker_tensor *o_b;   /* o_a's shape, float */
+    const saker_tensor *lse_b; /* lse_a's shape */
+    const saker_tensor *o;     /* out: o_a's shape, float */
+    const saker_tensor *lse;   /* ? out: f32, lse_a's shape */
+    int32_t layout;            /* saker_layout */
+    int32_t reserved;          /* 0 */
+} saker_attention_merge_args;
+SAKER_API saker_status saker_attention_merge(saker_context *ctx, const saker_attention_merge_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so

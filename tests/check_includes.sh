@@ -22,8 +22,8 @@ find src cli examples bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -
         if (file ~ /^src\/core\//) return "^(include/saker.h$|src/core/)"
         if (file ~ /^src\/cpu\//) return "^(include/saker.h$|src/core/|src/cpu/)"
         if (file ~ /^src\/cuda\//) return "^(include/saker.h$|src/core/|src/cuda/)"
-        if (file ~ /_cpu\.[ch]$/) return "^(src/core/(job|num).h$|src/cpu/simd/|src/cpu/(rows|quant).h$|" own ")"
-        if (file ~ /\.cuh?$/) return "^(src/core/job.h$|src/cuda/[a-z0-9_]*\\.cuh$|" own ")"
+        if (file ~ /_cpu\.[ch]$/) return "^(src/core/(job|num|philox|tile).h$|src/cpu/(simd|gemm)/|src/cpu/(rows|quant).h$|" own ")"
+        if (file ~ /\.cuh?$/) return "^(src/core/(job|philox).h$|src/cuda/[a-z0-9_]*\\.cuh$|" own ")"
         if (file ~ /^src\/ops\//) return "^(include/saker.h$|src/core/|src/cuda/(launch|rows_plan).h$|src/cpu/table.h$|" own ")"
         return "^(include/saker.h$|tests/(suite|compare)|src/core/ops.def$|" own ")"
     }

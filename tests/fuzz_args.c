@@ -187,13 +187,20 @@ static void check_call(const saker_op_info *op, const call *c)
             die("a failed call wrote to a tensor");
 }
 
+/* Before the first input: making the cases is not part of its time. */
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    set_up();
+    return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static call c;
     input in = {data, size};
-    if (!ctx)
-        set_up();
     int o = byte(&in) % suite_count();
     const suite *s = suite_at(o);
     const saker_op_info *op = saker_op_find(s->op);
@@ -250,6 +257,7 @@ int main(int argc, char **argv)
     long count = argc > 1 ? atol(argv[1]) : 20000;
     uint64_t state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     uint8_t data[160];
+    LLVMFuzzerInitialize(NULL, NULL);
     for (long i = 0; i < count; i++) {
         size_t n = 0;
         for (; n < sizeof data; n++) {

@@ -28,7 +28,7 @@ enum { MAX_OPS = 64, MAX_LEVELS = 12, MAX_JOBS = 64, CASE_SECONDS = 120 };
 static struct {
     const char *op, *name, *level;
     uint64_t seed;
-    bool list, quick, cuda;
+    bool list, quick, cuda, everything;
     int jobs, every;
 } opt = {.seed = 1, .jobs = 2, .every = 1};
 
@@ -136,7 +136,7 @@ static void fail_line(const char *step, const char *text)
 static bool check_kernel(const target *t, const case_data *d, const char *kernel)
 {
     char expected[64], text[512];
-    const char *needs = t->cuda ? d->c.cuda_kernel : d->c.cpu_kernel;
+    const char *needs = suite_kernel_of(&d->c, t->cuda, kernel);
     snprintf(expected, sizeof expected, "%s/empty", d->s->op);
     if (!strcmp(kernel, expected)) {
         bool outputs = false;
@@ -335,7 +335,8 @@ static bool check_case(const target *t, const case_data *d, tally *y)
 
 static bool selected(const suite_case *c)
 {
-    if (!(c->use & SUITE_CHECK) || (opt.cuda && (c->use & SUITE_CPU_ONLY)) || (opt.name && strcmp(c->name, opt.name)))
+    bool wanted = c->use & SUITE_CHECK || (c->use & SUITE_ALL && (opt.everything || opt.name));
+    if (!wanted || (opt.cuda && (c->use & SUITE_CPU_ONLY)) || (opt.name && strcmp(c->name, opt.name)))
         return false;
     uint32_t hash = 2166136261u; /* neighbours in a list differ by one option: a name picks without a pattern */
     for (const char *p = c->name; *p; p++)
@@ -491,6 +492,8 @@ static void read_options(int argc, char **argv)
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(a, "--quick"))
             opt.quick = true;
+        else if (!strcmp(a, "--all"))
+            opt.everything = true;
         else if (!strcmp(a, "--cuda"))
             opt.cuda = true;
         else if (!strcmp(a, "--list"))

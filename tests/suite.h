@@ -43,7 +43,7 @@ typedef enum suite_role {
 /* What of a tensor's shape no other argument fixes: another one there is no error. */
 typedef enum suite_free { SUITE_FIXED, SUITE_ANY_WIDTH, SUITE_ANY_SHAPE } suite_free;
 
-enum { SUITE_MAX_TENSORS = 20, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
+enum { SUITE_MAX_TENSORS = 28, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
 
 typedef struct suite_tensor {
     const char *field; /* argument name */
@@ -66,7 +66,8 @@ typedef enum suite_use {
     SUITE_DEMO = 4,        /* also part of `make demo`, on the device that the other bits name */
     SUITE_CACHE = 8,       /* CPU bench, in cache */
     SUITE_BENCH_CUDA = 16, /* GPU bench */
-    SUITE_CPU_ONLY = 32    /* CHECK is not for a GPU: there is no kernel for it yet */
+    SUITE_CPU_ONLY = 32,   /* CHECK is not for a GPU: there is no kernel for it yet */
+    SUITE_ALL = 64         /* correctness, only when everything is asked for (runner --all) */
 } suite_use;
 
 typedef struct suite_case {
@@ -76,10 +77,12 @@ typedef struct suite_case {
     suite_tensor tensor[SUITE_MAX_TENSORS];
     /* The argument struct: struct_size and options set, tensors NULL. */
     _Alignas(8) unsigned char args[SUITE_ARGS_BYTES];
-    const char *cpu_kernel, *cuda_kernel; /* text that saker_context_kernel() must contain, or NULL */
-    double bytes, flops;                  /* the least the operation must move and compute */
-    int reads, writes;                    /* streams, for a probe of the same shape; bytes are split evenly */
-    int check; /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
+    /* Text that saker_context_kernel() must contain, or NULL. portable_kernel: on a GPU, without Hopper's own kernels.
+     */
+    const char *cpu_kernel, *cuda_kernel, *portable_kernel;
+    double bytes, flops; /* the least the operation must move and compute */
+    int reads, writes;   /* streams, for a probe of the same shape; bytes are split evenly */
+    int check;           /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
 } suite_case;
 
 enum { SUITE_ANY_CHECK = -1 };
@@ -113,6 +116,9 @@ typedef struct suite {
 #undef SKR_OP
 
 /* ---------------------------------------------------------------- helpers (suite_case.c) */
+
+/* What the case says about the kernel that ran, or NULL. */
+const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran);
 
 /* All suites in ops.def order. */
 int suite_count(void);

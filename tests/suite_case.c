@@ -13,6 +13,11 @@ static const suite *const suites[] = {
 #undef SKR_OP
 };
 
+const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran)
+{
+    return !cuda ? c->cpu_kernel : strstr(ran, "/sm80 ") ? c->portable_kernel : c->cuda_kernel;
+}
+
 int suite_count(void)
 {
     return (int)(sizeof suites / sizeof *suites);

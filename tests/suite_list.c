@@ -27,24 +27,45 @@ static bool same_tensors(const suite_case *a, const suite_case *b)
     return same;
 }
 
+/* The place in l->index for a case of that name: where it is, or the empty one where it would be. */
+static int *place_of(const suite_list *l, const char *name)
+{
+    uint32_t hash = 2166136261u, mask = 2 * (uint32_t)l->room - 1;
+    for (const char *p = name; *p; p++)
+        hash = (hash ^ (uint8_t)*p) * 16777619u;
+    while (l->index[hash & mask] && strcmp(l->c[l->index[hash & mask] - 1].name, name))
+        hash++;
+    return &l->index[hash & mask];
+}
+
+static void grow(suite_list *l)
+{
+    l->room = l->room ? 2 * l->room : 512;
+    l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
+    free(l->index);
+    l->index = calloc(2 * (size_t)l->room, sizeof *l->index);
+    if (!l->c || !l->index)
+        abort();
+    for (int i = 0; i < l->n; i++)
+        *place_of(l, l->c[i].name) = i + 1;
+}
+
 void suite_list_add(suite_list *l, const suite_case *c)
 {
-    for (int i = 0; i < l->n; i++)
-        if (!strcmp(l->c[i].name, c->name)) {
-            if (!same_tensors(&l->c[i], c)) {
-                fprintf(stderr, "two different cases are named '%s'\n", c->name);
-                abort();
-            }
-            l->c[i].use |= c->use;
-            return;
-        }
-    if (l->n == l->room) {
-        l->room = l->room ? 2 * l->room : 512;
-        l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
-        if (!l->c)
-            abort();
+    if (l->n == l->room)
+        grow(l);
+    int *place = place_of(l, c->name);
+    if (!*place) {
+        l->c[l->n] = *c;
+        *place = ++l->n;
+        return;
     }
-    l->c[l->n++] = *c;
+    suite_case *old = &l->c[*place - 1];
+    if (!same_tensors(old, c)) {
+        fprintf(stderr, "two different cases are named '%s'\n", c->name);
+        abort();
+    }
+    old->use |= c->use;
 }
 
 bool suite_list_at(const suite_list *l, int i, suite_case *out)

@@ -20,6 +20,7 @@ static const saker_type quants[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2};
 typedef struct suite_list {
     suite_case *c;
     int n, room;
+    int *index; /* [2 room] by name: 1 + its place in c, 0 empty */
 } suite_list;
 
 /* Adds a case; one of the same name gains its uses. A name says everything: what differs must not share one. */

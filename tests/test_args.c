@@ -139,8 +139,11 @@ static void wrong_memory(fixture *f, int i, const saker_field *field)
         f->stride[i][d] = -f->stride[i][d];
         expect(f, SAKER_INVALID_ARG, name, "with a negative stride");
         f->stride[i][d] = INT64_MAX / 2;
-        expect(f, f->shape[i][d] > 3 || type_bytes(f->c.tensor[i].type) > 1 ? SAKER_OVERFLOW : SAKER_INVALID_ARG, name,
-               "with a stride beyond 63 bits");
+        /* Up to three bytes may lie so far apart. */
+        if (f->shape[i][d] > 3 || type_bytes(f->c.tensor[i].type) > 1)
+            expect(f, SAKER_OVERFLOW, name, "with a stride beyond 63 bits");
+        else
+            fixture_reset(f);
         if (field->kind == SAKER_FIELD_IN)
             continue;
         f->stride[i][d] = 0;
@@ -182,7 +185,11 @@ static const struct {
                      {"activation_backward", "x", "dx"},
                      {"activation_backward", "dy", "dx"},
                      {"activation_backward", "up", "dup"},
-                     {"activation_backward", "dy", "dup"}};
+                     {"activation_backward", "dy", "dup"},
+                     {"attention_merge", "o_a", "o"},
+                     {"attention_merge", "o_b", "o"},
+                     {"attention_merge", "lse_a", "lse"},
+                     {"attention_merge", "lse_b", "lse"}};
 
 static bool pair_allowed(const char *op, const char *a, const char *b)
 {

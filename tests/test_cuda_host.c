@@ -213,6 +213,26 @@ static void older_driver_no_overlap(void)
     saker_context_destroy(ctx);
 }
 
+/* SAKER_CUDA_ISA: the portable kernels on a GPU that has its own. */
+static void portable_level(void)
+{
+    setenv("SAKER_CUDA_ISA", "sm80", 1);
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    TEXT(ctx->api->level(ctx->state, 0), "sm80");
+    NUMBER(ctx->target.sm, 80);
+    saker_context_destroy(ctx);
+}
+
+static void unknown_level(void)
+{
+    setenv("SAKER_CUDA_ISA", "sm12", 1);
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    TEXT(ctx->api->level(ctx->state, 0), "sm90");
+    saker_context_destroy(ctx);
+}
+
 static void load_errors(void)
 {
     load_fake("");
@@ -395,6 +415,8 @@ int main(int argc, char **argv)
         SCENARIO(launches),
         SCENARIO(older_gpu),
         SCENARIO(older_driver_no_overlap),
+        SCENARIO(portable_level),
+        SCENARIO(unknown_level),
         SCENARIO(load_errors),
         SCENARIO(threads_load_once),
         SCENARIO(pointers),

@@ -18,6 +18,11 @@ cat "$out"/gemm-check-*.log > "$out/gemm-check.log" && rm "$out"/gemm-check-*.lo
 grep -a FAIL "$out/gemm-check.log" | head -n 12
 grep -ah ' cases, ' "$out/gemm-check.log"
 grep -aq FAIL "$out/gemm-check.log" && failed=1
+for op in grouped_gemm gemm; do # the portable kernels too
+    SAKER_CUDA_ISA=sm80 timeout 90 "$build/saker" check --device cuda --op $op --all > "$out/$op-portable.log" 2>&1 || failed=1
+    grep -a FAIL "$out/$op-portable.log" | head -n 12
+    tail -n 1 "$out/$op-portable.log"
+done
 # The kinds of kernel, one small case each: general, few rows, f32, and Hopper's with and without a second kernel.
 tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for check in memcheck racecheck; do
@@ -28,6 +33,16 @@ for check in memcheck racecheck; do
             > "$out/gemm-$check.log" 2>&1 || { echo "$check: $case"; tail -n 3 "$out/gemm-$check.log"; failed=1; }
     done
 done
+for check in memcheck racecheck; do
+    for case in "gemm|bf16 bf16 bf16 33x131x141 rrr" "gemm|bf16 i4 f32 36x136x256 rrr group37 zi8" \
+        "gemm|bf16 bf16 bf16 130x528x440 rrr stream" "grouped_gemm|bf16 bf16 bf16 rows 3x400x264x136 gather scatter" \
+        "grouped_gemm|bf16 bf16 bf16 k 3x400x136x264 columns"; do
+        [ -n "$tool" ] || continue
+        SAKER_CUDA_ISA=sm80 timeout 20 "$tool" --tool "$check" --error-exitcode 99 "$build/saker" check --device cuda \
+            --op "${case%%|*}" --case "${case#*|}" > "$out/gemm-$check.log" 2>&1 || { echo "$check: $case"; tail -n 3 "$out/gemm-$check.log"; failed=1; }
+    done
+done
+timeout 60 python3 bench/grouped_gemm.py --build "$build" --seconds 0.03 --out "$out/nvidia-h200-peers-grouped-gemm.json" || failed=1
 timeout 120 python3 bench/peers.py --build "$build" --device cuda --op gemm --types bf16,f16,f32 --no-compile \
     --seconds 0.05 --limit 110 --out "$out/nvidia-h200-peers-gemm-sweep.json" || failed=1
 exit $failed

@@ -16,7 +16,7 @@ FLAVOURS = {
 }
 FIELDS = {
     "PLAIN": "lanes threads vpt rows early blocks",
-    "PLAIN_CLUSTER": "threads vpt early blocks least most",
+    "PLAIN_CLUSTER": "threads vpt early blocks least most rows",
     "PLAIN_RING": "threads vpt slots least most",
     "RESIDUAL": "lanes threads vpt blocks",
     "RESIDUAL_CLUSTER": "threads vpt blocks least most walk",
@@ -72,7 +72,7 @@ def entry(family, norm, t, n, f):
         shared = f["threads"] * (stages * (2 * f["vpt"] * 16 + (8 if norm == "layer" else 4)) + weights + f["vpt"] * vec * 4 * (norm == "layer"))
     else:
         shared = (f["slots"] if ring else stages * f["vpt"]) * f["threads"] * 16
-    owner = f"block_owner<{lanes}, {f['threads']}>" if "least" not in f else f"cluster_owner<{f['threads']}, {4 if norm == 'layer' else 2}>"
+    owner = f"block_owner<{lanes}, {f['threads']}>" if "least" not in f else f"cluster_owner<{f['threads']}>"
     struct = STRUCT[family.replace("_CLUSTER", "")].format(
         **{"rows": 1, **f}, C="true" if norm == "layer" else "false", T=f"SKR_{t.upper()}", O=owner, M="true" if c > 1 or f.get("least", 1) > 1 else "false")
     tag = "_".join(f"{k[0]}{v}" for k, v in f.items() if k not in ("least", "most", "parts", "walk", "lanes", "threads", "vpt"))

@@ -166,7 +166,7 @@ PyObject *binding_configure(PyObject *module, PyObject *args)
 
 /* ---------------------------------------------------------------- one call */
 
-enum { MAX_FIELDS = 40, MAX_ARGS_BYTES = 1024, EXPLAIN_BYTES = 4096 };
+enum { MAX_FIELDS = 48, MAX_ARGS_BYTES = 1024, EXPLAIN_BYTES = 4096 };
 
 typedef struct op_entry {
     const saker_op_info *info;

@@ -11,7 +11,8 @@ import torch.nn.functional as F  # noqa: E402
 
 import saker.torch as st  # noqa: E402
 
-DEVICES = ["cpu"]
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: torch.cuda.is_available() is False")
+DEVICES = ["cpu", pytest.param("cuda", marks=NO_CUDA)]
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
 ROUNDING = {torch.float32: 2.0**-20, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 ACTS = {"none": lambda x: x, "silu": F.silu, "gelu": F.gelu, "relu2": lambda x: F.relu(x).square()}

@@ -9,7 +9,7 @@
 #include "log.h"
 #include "tensor.h"
 
-enum { MAX_FIELDS = 32, ARGS_BYTES = 512 };
+enum { MAX_FIELDS = 48, ARGS_BYTES = 512 };
 
 /* A call after check and plan. Lives on the stack. */
 typedef struct prepared {

@@ -2,17 +2,21 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Each function makes the device's primary context current if it is not, and puts the caller's back. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../core/backend.h"
+#include "../core/log.h"
 #include "device.h"
 
 typedef enum busy { IDLE, ONE_STREAM, SEVERAL_STREAMS } busy;
 
 typedef struct cuda_state {
     skr_cuda_device *device;
+    int32_t sm; /* kernels for it, or for less, run */
     skr_cu_stream stream;
     int32_t *error_host;         /* pinned */
     skr_cu_pointer error_device; /* the same word as kernels see it */
@@ -103,6 +107,20 @@ static void close_state(void *state)
     free(s);
 }
 
+/* SAKER_CUDA_ISA, read once: sm80 leaves Hopper's own kernels out. */
+static int32_t env_limit = INT32_MAX;
+
+static void read_env(void)
+{
+    const char *text = getenv("SAKER_CUDA_ISA");
+    if (!text || !*text)
+        return;
+    if (!strcmp(text, "sm80"))
+        env_limit = 80;
+    else if (strcmp(text, "sm90"))
+        skr_warn("SAKER_CUDA_ISA=%.40s is ignored: expected sm80 or sm90", text);
+}
+
 static saker_status open_state(skr_call *call, const saker_config *config, void **state, skr_target *target)
 {
     skr_cuda_device *d = NULL;
@@ -112,7 +130,10 @@ static saker_status open_state(skr_call *call, const saker_config *config, void 
         skr_cuda_device_give(d);
         return skr_fail(call, SAKER_OUT_OF_MEMORY, "saker_context_create: no memory for the context");
     }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_env);
     s->device = d;
+    s->sm = 10 * d->major + d->minor < env_limit ? 10 * d->major + d->minor : env_limit;
     s->stream = config->stream;
     skr_cuda_visit v;
     saker_status status = skr_cuda_enter(call, s->device, &v);
@@ -128,16 +149,15 @@ static saker_status open_state(skr_call *call, const saker_config *config, void 
         return status;
     }
     *state = s;
-    *target = (skr_target){
-        .backend = SKR_CUDA, .sm = 10 * d->major + d->minor, .n_sms = d->n_sms, .shared_bytes = d->shared_bytes};
+    *target = (skr_target){.backend = SKR_CUDA, .sm = s->sm, .n_sms = d->n_sms, .shared_bytes = d->shared_bytes};
     return SAKER_OK;
 }
 
-/* The family of code that the device runs: Hopper has its own, everything else takes the portable one. */
+/* The family of code that runs: Hopper has its own, everything else takes the portable one. */
 static const char *level(const void *state, int op_index)
 {
     (void)op_index;
-    return ((const cuda_state *)state)->device->major == 9 ? "sm90" : "sm80";
+    return ((const cuda_state *)state)->sm / 10 == 9 ? "sm90" : "sm80";
 }
 
 static saker_status set_stream(skr_call *call, void *state, void *stream)

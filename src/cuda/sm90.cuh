@@ -203,11 +203,11 @@ template <int N> SKR_DEVICE void registers_down()
  * come in. Two areas alternate, and that is enough: a block sends partial i + 2 only after it has received all of i +
  * 1, and a warp sends i + 1 only after it has read all of i. A block leaves when it has read its last partials, so
  * nobody sends to a block that is gone. Clusters of two or more only: in a launch without a cluster the sending
- * instruction itself is illegal. WORDS: of a message at most; moments take four. */
-template <int THREADS, int WORDS = 2> struct cluster_owner {
+ * instruction itself is illegal. */
+template <int THREADS> struct cluster_owner {
     static constexpr int lanes = THREADS, threads = THREADS, groups = 1, warps = THREADS / 32, most = 16;
     struct shared {
-        __align__(16) float partial[2][WORDS * most * warps];
+        __align__(16) float partial[2][2 * most * warps];
         uint64_t barrier[2];
     };
     shared &memory;
@@ -280,20 +280,6 @@ template <int THREADS, int WORDS = 2> struct cluster_owner {
         for (uint32_t k = lane + 32; k < total; k += 32)
             s.x = A::join(s.x, pair[k].x), s.y = B::join(s.y, pair[k].y);
         a = lanes_reduce<A, 32>(s.x), b = lanes_reduce<B, 32>(s.y);
-    }
-
-    __device__ __forceinline__ skr_moments moments(float pivot, float low, float square, const skr_piece &piece)
-    {
-        static_assert(WORDS == 4, "moments are four words");
-        float mine = warp_reduce2<skr_sum, skr_sum>(low, square);
-        next(16);
-        uint32_t area = turn & 1, lane = threadIdx.x & 31, warp = threadIdx.x / 32, to = lane & 15, which = lane / 16;
-        if (to < my_size)
-            send8(peer_address(shared_address(&memory.partial[area][4 * (my_rank * warps + warp) + 2 * which]), to),
-                  which ? mine : pivot, which ? piece.share : mine,
-                  peer_address(shared_address(&memory.barrier[area]), to));
-        barrier_wait(shared_address(&memory.barrier[area]), turn >> 1);
-        return join_moments<32>((const float4 *)memory.partial[area], (int)(my_size * warps), piece.inverse_n);
     }
 
     template <class Pair> __device__ __forceinline__ void join(const Pair &pair, float &a, float &b)

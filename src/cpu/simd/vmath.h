@@ -69,6 +69,16 @@ SKR_FN vf v_exp2_fraction(vf f)
     return v_fma(v_fma(v_fma(high, z, middle), z, low), f, v_set1(1.0f));
 }
 
+/* 2^x for x < 127.5, 1.25 ulp; results below 2^-126 are 0. x = n + f: adding 1.5 * 2^23 + 127 rounds to an integer and
+ * leaves n + 127 in the low bits, which shifted up are those of 2^n, and of 0 where n is -127. NaN gives NaN. */
+SKR_FN vf v_exp2_normal(vf x)
+{
+    const vf magic = v_set1(12583039.0f);
+    x = v_max(x, v_set1(-127.0f));
+    vf t = v_add(x, magic), f = v_sub(x, v_sub(t, magic));
+    return v_mul(v_exp2_fraction(f), v_of_bits(vi_sll(v_bits(t), 23)));
+}
+
 /* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly. Outside [-151, 129] it is 0 or infinity. */
 SKR_FN vf v_exp2(vf x)
 {
@@ -157,12 +167,7 @@ SKR_FN vf v_normal_tail(vf a)
     vf q2 = v_fma(v_set1(-3.2551185861e-04f), a, v_set1(7.2886919828e-03f));
     vf q3 = v_fma(v_set1(2.0940335257e-05f), a, v_set1(-1.0260135027e-04f));
     vf high = v_fma(v_fma(v_set1(-1.2560555629e-06f), z, q3), z, q2);
-    vf q = v_max(v_fma(high, z2, v_fma(q1, z, q0)), v_set1(-127.0f));
-    /* 2^q, q = n + f: adding 1.5 * 2^23 + 127 rounds to an integer and leaves n + 127 in the low bits, which shifted up
-     * are those of 2^n, and of 0 where n is -127. */
-    const vf magic = v_set1(12583039.0f);
-    vf t = v_add(q, magic), f = v_sub(q, v_sub(t, magic));
-    return v_mul(v_exp2_fraction(f), v_of_bits(vi_sll(v_bits(t), 23)));
+    return v_exp2_normal(v_fma(high, z2, v_fma(q1, z, q0)));
 }
 
 /* The same up to x: (1 + erf(x / sqrt 2)) / 2. */

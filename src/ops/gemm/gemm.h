@@ -8,14 +8,11 @@
 #ifndef SKR_GEMM_H
 #define SKR_GEMM_H
 
-#include "../../core/job.h"
+#include "../../core/tile.h"
 
 /* The same numbers as saker_gemm_scaling, saker_act and saker_gated. */
 enum { SKR_GEMM_NONE, SKR_GEMM_TENSOR, SKR_GEMM_ROW_COLUMN, SKR_GEMM_BLOCK, SKR_GEMM_GROUP };
 enum { SKR_GEMM_HALVES = 1, SKR_GEMM_INTERLEAVED };
-
-/* Arithmetic of the CPU kernels (gemm_tiles.def). */
-typedef enum skr_gemm_kind { SKR_GEMM_F32, SKR_GEMM_BF16, SKR_GEMM_I8, SKR_GEMM_INT, SKR_GEMM_KINDS } skr_gemm_kind;
 
 /* The same numbers as saker_gemm_schedule. */
 enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLIT_K, SKR_GEMM_STREAM_K };
@@ -23,7 +20,7 @@ enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLI
 /* CPU steps. */
 enum { SKR_GEMM_PACK, SKR_GEMM_PARTS, SKR_GEMM_TILES, SKR_GEMM_DBIAS };
 /* Columns of dbias that a task of the last step adds up; blocks of a_scale and b_scale. */
-enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128, SKR_GEMM_MAX_MR = 32, SKR_GEMM_MAX_NR = 32 };
+enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128 };
 /* Up to so many rows of a the columns of b are not packed ahead, but used as they pass. */
 enum { SKR_GEMM_SKINNY = 16 };
 
@@ -54,16 +51,27 @@ typedef struct skr_gemm_tma {
     int64_t slots_at;
 } skr_gemm_tma;
 
+/* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
+ * step, dynamic shared memory. */
+enum { SKR_GEMM_MMA_SIDE = 128, SKR_GEMM_MMA_BYTES = 64, SKR_GEMM_MMA_SHARED = 4 * 64 * 72 * 4 };
+/* How an operand gets to shared memory: copied as it lies, 16 bytes at a time; widened from vectors of a narrower type;
+ * one element after the other. */
+enum { SKR_GEMM_COPY, SKR_GEMM_VECTORS, SKR_GEMM_ELEMENTS };
+
+/* CUDA: the groups of grouped_gemm, which only the device knows. */
+enum { SKR_GEMM_OF_ROWS = 1, SKR_GEMM_OF_KS };
+typedef struct skr_gemm_groups {
+    int64_t table_at; /* skr_gemm_group [count + 1] */
+    int64_t bias_stride;
+    int32_t count, of;      /* of: 0 without groups */
+    int32_t side, reserved; /* rows and columns of a tile */
+} skr_gemm_groups;
+
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */
 typedef struct skr_gemm_matrix {
     skr_rows at; /* data, type, strides over the batch's dimensions; col_stride is j's */
     int64_t row; /* i's */
 } skr_gemm_matrix;
-
-/* One register tile: what gemm_tiles.def says. */
-typedef struct skr_gemm_tile {
-    int32_t mr, nr, ka, kb, granule, kc;
-} skr_gemm_tile;
 
 typedef struct skr_gemm_job {
     skr_job_head head;
@@ -92,8 +100,10 @@ typedef struct skr_gemm_job {
     int64_t parts_at;                         /* dbias: a row for each batch and m tile */
     int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
     int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;
-    /* CUDA plan; m_tiles and n_tiles count sides of 64 there */
+    /* CUDA plan; m_tiles and n_tiles count sides of 64 there; seg is what shares its scales along k, segs its steps */
     skr_gemm_tma tma;
+    skr_gemm_groups groups;
+    int32_t a_load, b_load; /* gemm_mma.cuh */
 } skr_gemm_job;
 
 /* What begins a packed b: everything that its panels depend on. */

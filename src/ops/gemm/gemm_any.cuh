@@ -7,7 +7,7 @@
 #ifndef SKR_GEMM_ANY_CUH
 #define SKR_GEMM_ANY_CUH
 
-#include "gemm_epilogue.cuh"
+#include "gemm_groups.cuh"
 
 SKR_DEVICE int32_t gemm_int(int type, const void *data, int64_t i)
 {
@@ -45,13 +45,16 @@ template <class S> struct gemm_any {
     const gemm_batch z;
     int64_t m0, n0;
 
-    __device__ __forceinline__ gemm_any(const skr_gemm_job &j, int64_t batch, int64_t tile)
-        : job(j), z(j, batch), m0(tile / j.n_tiles * SIDE), n0(tile % j.n_tiles * SIDE)
+    __device__ __forceinline__ gemm_any(const skr_gemm_job &j, int64_t batch, int64_t row, int64_t col)
+        : job(j), z(j, batch), m0(row), n0(col)
     {
     }
 
     __device__ __forceinline__ S a_at(int64_t m, int64_t k) const
     {
+        m = gemm_a_row(job, z, m);
+        if (m < 0)
+            return S(0);
         int64_t i = z.a + m * job.a.row + k * job.a.at.col_stride;
         if constexpr (INTS)
             return gemm_int(job.a.at.type, job.a.at.data, i);
@@ -87,10 +90,10 @@ template <class S> struct gemm_any {
 #pragma unroll 1
         for (int t = (int)threadIdx.x; t < SIDE * STEP; t += THREADS) {
             int k = a_along_k ? t % STEP : t / SIDE, i = a_along_k ? t / STEP : t % SIDE;
-            bool in = k0 + k < job.k && m0 + i < job.m;
+            bool in = k0 + k < z.k && m0 + i < z.m;
             s.in.a[k][i] = in ? a_at(m0 + i, k0 + k) : S(0);
             k = b_along_k ? t % STEP : t / SIDE, i = b_along_k ? t / STEP : t % SIDE;
-            in = k0 + k < job.k && n0 + i < job.n;
+            in = k0 + k < z.k && n0 + i < job.n;
             s.in.b[k][i] = in ? b_at(k0 + k, gemm_column(job, n0 + i)) : S(0);
         }
     }
@@ -108,12 +111,16 @@ template <class S> struct gemm_any {
         __shared__ shared s;
         wait_for_previous();
         let_next_start();
-        int64_t tiles = job.m_tiles * job.n_tiles, all = tiles * job.batch.m;
         int row = (int)threadIdx.x / 16 * 4, col = (int)threadIdx.x % 16 * 4;
-        for (int64_t t = blockIdx.x; t < all; t += gridDim.x) {
-            gemm_any g(job, t / tiles, t % tiles);
+        const int64_t each = job.m_tiles * job.n_tiles, all = each * job.batch.m;
+        gemm_tiles groups(job, STEP);
+        gemm_tile_at t;
+        for (int64_t i = blockIdx.x; job.groups.of ? groups.next(t) : i < all; i += gridDim.x) {
+            int64_t batch = job.groups.of ? t.z : i / each, rest = i % each;
+            gemm_any g(job, batch, job.groups.of ? t.row : rest / job.n_tiles * SIDE,
+                       job.groups.of ? t.col : rest % job.n_tiles * SIDE);
             S sum[4][4] = {}, chain[4][4] = {};
-            for (int64_t k0 = 0; k0 < job.k; k0 += STEP) {
+            for (int64_t k0 = 0; k0 < g.z.k; k0 += STEP) {
                 g.fetch(s, k0);
                 __syncthreads();
 #pragma unroll
@@ -134,7 +141,7 @@ template <class S> struct gemm_any {
                 for (int j = 0; j < 4; j++)
                     s.out.at[row + i][col + j] = sum[i][j];
             __syncthreads();
-            s.out.write(job, g.z, g.m0, g.n0, t / job.n_tiles);
+            s.out.write(job, g.z, g.m0, g.n0, batch * job.m_tiles + g.m0 / SIDE);
             __syncthreads();
         }
     }

@@ -174,6 +174,7 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 static void add(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
+    c->portable_kernel = s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";
@@ -622,6 +623,62 @@ static void tma_cases(void)
         }
 }
 
+/* The matrix instructions of a warp: types, layouts and sizes that Hopper's kernels do not take. */
+static void mma_cases(void)
+{
+    static const char *const schedules[] = {"mma", "data-parallel", "persistent", "split-K", "stream-K"};
+    for (int i = 1; i < N_PAIRS; i++) /* more than a tile, in every layout */
+        for (int l = 0; l < 9; l++) {
+            if (pairs[i].a == SAKER_I32)
+                continue;
+            spec s = of_pair(i, 136, 144, 80);
+            s.la = l % 3;
+            s.lb = l / 3;
+            s.cuda = s.la == GAPS || s.lb == GAPS || s.scaling >= SAKER_GEMM_SCALE_BLOCK || pairs[i].a == SAKER_E4M3 ||
+                             pairs[i].a == SAKER_E5M2
+                         ? "mma"
+                         : NULL;
+            add(s);
+            s.m = 33;
+            s.n = 131;
+            s.k = 141;
+            s.cuda = pairs[i].a == SAKER_I8 && s.scaling < SAKER_GEMM_SCALE_BLOCK ? "mma i8 kk" : "wide";
+            add(s);
+        }
+    for (int i = 4; i < N_PAIRS; i++) /* every schedule and epilogue of what is widened */
+        for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++) {
+            if (pairs[i].d == SAKER_I32 || (pairs[i].a == SAKER_I8 && pairs[i].b == SAKER_I8))
+                continue;
+            spec s = of_pair(i, 136, 136, 390);
+            s.schedule = schedule;
+            s.lb = COLS;
+            s.cuda = schedules[schedule];
+            add(s);
+            if (schedule % 4)
+                continue;
+            s.gated = SAKER_GATED_HALVES;
+            s.act = SAKER_ACT_SILU;
+            s.bias = SAKER_F32;
+            add(s);
+            s.gated = 0;
+            s.m = 70;
+            s.batch = BOTH;
+            s.saved = s.dbias = SAKER_F32;
+            add(s);
+        }
+    for (int l = 0; l < 4; l++) /* weights in groups that no step fits, with zero points */
+        for (int64_t group = 1; group <= 200; group = group * 5 + 2)
+            for (int i = 12; i < N_PAIRS; i++) {
+                spec s = of_pair(i, 36, 136, 256);
+                s.group = group;
+                s.la = l & 1;
+                s.lb = l >> 1;
+                s.zero = SAKER_I8;
+                s.cuda = "wide";
+                add(s);
+            }
+}
+
 static void bench_cases(void)
 {
     static const int64_t squares[] = {512, 1024, 2048};
@@ -656,6 +713,7 @@ bool gemm_case_at(int i, suite_case *out)
         epilogue_cases();
         skinny_group_cases();
         tma_cases();
+        mma_cases();
         bench_cases();
     }
     return suite_list_at(&list, i, out);

@@ -5,37 +5,11 @@
  * of a (from L2), one register tile. All sums of an element are made by one task in the order of k. */
 #include "gemm_cpu.h"
 #include "gemm_epilogue_cpu.h"
-#include "gemm_micro_cpu.h"
 #include "gemm_pack_cpu.h"
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
 #include "gemm_skinny_groups_neon_cpu.h"
 #include "gemm_skinny_neon_cpu.h"
 #endif
-#if defined(SKR_LEVEL_neonmm)
-#include "gemm_neonmm_cpu.h"
-#elif defined(SKR_LEVEL_avx512) || defined(SKR_LEVEL_avx512bf16) || defined(SKR_LEVEL_amx)
-#include "gemm_avx512_cpu.h"
-#endif
-
-SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
-{
-#if HAS_BF16
-    if (kind == SKR_GEMM_BF16) {
-        micro_bf16(k, a, b, t);
-        return;
-    }
-#endif
-#if HAS_I8
-    if (kind == SKR_GEMM_I8) {
-        micro_i8(k, a, b, t);
-        return;
-    }
-#endif
-    if (kind == SKR_GEMM_F32)
-        micro_f32(k, a, b, t);
-    else
-        micro_int(k, a, b, (uint32_t *)t);
-}
 
 /* ---------------------------------------------------------------- columns and panels */
 

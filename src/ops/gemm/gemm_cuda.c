@@ -99,12 +99,13 @@ static void plan_finish(const skr_gemm_job *job, skr_plan *plan)
 saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     int64_t at = 0;
-    bool rows = plan_rows(job, plan), tma = !rows && skr_gemm_plan_tma(job, target, plan, &at), ints = integers(job);
+    bool rows = plan_rows(job, plan), ints = integers(job);
+    bool tiles = !rows && (skr_gemm_plan_tma(job, target, plan, &at) || skr_gemm_plan_mma(job, target, plan, &at));
     job->m_tiles = skr_ceil_div(job->m, SKR_GEMM_SIDE);
     job->n_tiles = skr_ceil_div(job->n, SKR_GEMM_SIDE);
     int64_t parts = skr_mul(job->batch.m, job->m_tiles);
     job->parts_at = job->dbias.data ? skr_take(&at, skr_mul(parts, skr_mul(job->n, sizeof(float)))) : 0;
-    if (tma) {
+    if (tiles) {
         plan_finish(job, plan);
     } else if (!rows && !plan_fma(job, plan)) {
         plan->variant = ints ? "any int" : "any float";
@@ -112,5 +113,22 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
     }
     if (job->dbias.data)
         add_step(plan, &add_dbias, skr_ceil_div(job->n, THREADS));
+    return skr_take_done(call, at, plan);
+}
+
+saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
+                                        skr_plan *plan)
+{
+    skr_gemm_job *g = &job->gemm;
+    int64_t at = 0;
+    g->groups = (skr_gemm_groups){.bias_stride = job->bias_stride,
+                                  .count = (int32_t)skr_min(job->groups, INT32_MAX),
+                                  .of = job->along_k ? SKR_GEMM_OF_KS : SKR_GEMM_OF_ROWS};
+    g->groups.table_at = skr_take(&at, skr_mul(job->groups + 1, sizeof(skr_gemm_group)));
+    if (!skr_gemm_plan_mma_groups(job, target, plan)) {
+        bool ints = integers(g);
+        plan->variant = ints ? "any int groups" : "any float groups";
+        add_step(plan, ints ? &any_int : &any_float, (int64_t)target->n_sms * 4);
+    }
     return skr_take_done(call, at, plan);
 }

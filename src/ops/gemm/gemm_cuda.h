@@ -12,4 +12,13 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
  * sums in the workspace, gemm_finish.cuh comes next. */
 bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 
+/* The same for the matrix instructions that every GPU has. */
+bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
+
+saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
+                                        skr_plan *plan);
+/* Adds the step that makes the table of groups, and that of the product; false: only the former, with tiles for the
+ * general kernel. */
+bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan);
+
 #endif

@@ -9,15 +9,48 @@
 #include "../../cuda/act.cuh"
 #include "gemm.h"
 
-/* Where the matrices of one batch index begin, in elements. */
-struct gemm_batch {
-    int64_t a, b, c, d, pre, saved, a_scale, b_scale, b_zero;
+SKR_DEVICE const skr_gemm_group *gemm_group_table(const skr_gemm_job &job)
+{
+    return (const skr_gemm_group *)((const char *)job.head.workspace + job.groups.table_at);
+}
 
-    __device__ __forceinline__ gemm_batch(const skr_gemm_job &job, int64_t z)
+/* Where the matrices of one batch index, or of one group, begin, in elements, and how large the product is. */
+struct gemm_batch {
+    int64_t a, b, c, d, pre, saved, a_scale, b_scale, b_zero, bias;
+    int64_t m, k;  /* rows and k's */
+    int64_t first; /* the group's first row: gather and scatter are indexed from there */
+
+    __device__ __forceinline__ gemm_batch(const skr_gemm_job &job, int64_t z) : bias(0), m(job.m), k(job.k), first(0)
     {
         a = at(job, job.a, z), b = at(job, job.b, z), c = at(job, job.c, z), d = at(job, job.d, z);
         pre = at(job, job.pre, z), saved = at(job, job.saved, z), a_scale = at(job, job.a_scale, z);
         b_scale = at(job, job.b_scale, z), b_zero = at(job, job.b_zero, z);
+        if (job.groups.of == SKR_GEMM_OF_ROWS)
+            enter_rows(job, z);
+        else if (job.groups.of == SKR_GEMM_OF_KS)
+            enter_ks(job, z);
+    }
+
+    __device__ __forceinline__ void enter_rows(const skr_gemm_job &job, int64_t z)
+    {
+        const skr_gemm_group &g = gemm_group_table(job)[z];
+        first = g.first, m = g.count, bias = z * job.groups.bias_stride;
+        pre += first * job.pre.row, saved += first * job.saved.row;
+        if (!job.gather.data) {
+            a += first * job.a.row;
+            a_scale += first * (job.scaling == SKR_GEMM_BLOCK   ? job.a_scale.row
+                                : job.scaling > SKR_GEMM_TENSOR ? job.a_scale.at.col_stride
+                                                                : 0);
+        }
+        if (!job.scatter.data)
+            d += first * job.d.row;
+    }
+
+    __device__ __forceinline__ void enter_ks(const skr_gemm_job &job, int64_t z)
+    {
+        const skr_gemm_group &g = gemm_group_table(job)[z];
+        k = g.count;
+        a += g.first * job.a.at.col_stride, b += g.first * job.b.row;
     }
 
     __device__ __forceinline__ static int64_t at(const skr_gemm_job &job, const skr_gemm_matrix &m, int64_t z)
@@ -25,6 +58,34 @@ struct gemm_batch {
         return m.at.data && z ? skr_row_offset(&job.batch, m.at.stride, z) : 0;
     }
 };
+
+SKR_DEVICE int64_t gemm_index(const skr_param &p, int64_t i)
+{
+    return p.type == SKR_I32 ? ((const int32_t *)p.data)[i * p.stride] : ((const int64_t *)p.data)[i * p.stride];
+}
+
+/* Row m of the product among the rows of a, and among those of d; -1: outside, which is reported. */
+SKR_DEVICE int64_t gemm_row_of(const skr_gemm_job &job, const gemm_batch &z, const skr_param &map, int64_t rows,
+                               int64_t m)
+{
+    if (!map.data)
+        return m;
+    int64_t r = gemm_index(map, z.first + m);
+    if (r >= 0 && r < rows)
+        return r;
+    *job.head.error_word = SKR_BAD_INDEX;
+    return -1;
+}
+
+SKR_DEVICE int64_t gemm_a_row(const skr_gemm_job &job, const gemm_batch &z, int64_t m)
+{
+    return gemm_row_of(job, z, job.gather, job.gather_rows, m);
+}
+
+SKR_DEVICE int64_t gemm_d_row(const skr_gemm_job &job, const gemm_batch &z, int64_t m)
+{
+    return gemm_row_of(job, z, job.scatter, job.scatter_rows, m);
+}
 
 /* Tiles count virtual columns, in which the gate and what it multiplies are neighbours; this is the column of b. */
 SKR_DEVICE int64_t gemm_column(const skr_gemm_job &job, int64_t n)
@@ -42,7 +103,9 @@ SKR_DEVICE float gemm_row_factor(const skr_gemm_job &job, const gemm_batch &z, i
     bool rows = gemm_scaled_late(job) || job.scaling == SKR_GEMM_GROUP;
     if (!rows || !job.a_scale.at.data)
         return job.alpha;
-    return job.alpha * ((const float *)job.a_scale.at.data)[z.a_scale + m * job.a_scale.at.col_stride];
+    m = gemm_a_row(job, z, m);
+    return m < 0 ? job.alpha
+                 : job.alpha * ((const float *)job.a_scale.at.data)[z.a_scale + m * job.a_scale.at.col_stride];
 }
 
 SKR_DEVICE float gemm_column_factor(const skr_gemm_job &job, const gemm_batch &z, int64_t n)
@@ -71,7 +134,7 @@ SKR_DEVICE float gemm_value(const skr_gemm_job &job, const gemm_batch &z, int64_
     if (job.c.at.data)
         v = __fmaf_rn(job.beta, gemm_load(job.c, z.c, m, n), v);
     if (job.bias.data) { /* and not + 0 without one: that would change -0 */
-        int64_t i = (job.bias_rows ? m : n) * job.bias.stride;
+        int64_t i = z.bias + (job.bias_rows ? m : n) * job.bias.stride;
         v += any_load1(job.bias.type, (const char *)job.bias.data + i * skr_type_bytes(job.bias.type));
     }
     if (job.pre.at.data)
@@ -86,10 +149,12 @@ SKR_DEVICE void gemm_finish_pair(const skr_gemm_job &job, const gemm_batch &z, i
 {
     x[0] = gemm_value(job, z, m, gemm_column(job, n), x[0]);
     x[1] = second ? gemm_value(job, z, m, gemm_column(job, n + 1), x[1]) : 0.0f;
+    const int64_t to = gemm_d_row(job, z, m);
     if (job.gated) {
         float y;
         forward_vector<true, 1>(job.act, 1.702f, 7.0f, &x[0], &x[1], &y);
-        gemm_store(job.d, z.d, m, n >> 1, y);
+        if (to >= 0)
+            gemm_store(job.d, z.d, to, n >> 1, y);
         return;
     }
     if (job.saved.at.data) {
@@ -103,21 +168,25 @@ SKR_DEVICE void gemm_finish_pair(const skr_gemm_job &job, const gemm_batch &z, i
         forward_vector<false, 2>(job.act, 0.0f, 0.0f, x, x, y);
         x[0] = y[0], x[1] = y[1];
     }
-    gemm_store(job.d, z.d, m, n, x[0]);
+    if (to < 0)
+        return;
+    gemm_store(job.d, z.d, to, n, x[0]);
     if (second)
-        gemm_store(job.d, z.d, m, n + 1, x[1]);
+        gemm_store(job.d, z.d, to, n + 1, x[1]);
 }
 
 /* The same for results that are exact modulo 2^32. */
 SKR_DEVICE void gemm_finish_exact(const skr_gemm_job &job, const gemm_batch &z, int64_t m, int64_t n, uint32_t v)
 {
     if (job.bias.data)
-        v += ((const uint32_t *)job.bias.data)[(job.bias_rows ? m : n) * job.bias.stride];
+        v += ((const uint32_t *)job.bias.data)[z.bias + (job.bias_rows ? m : n) * job.bias.stride];
     if (job.c.at.data)
         v += ((const uint32_t *)job.c.at.data)[z.c + m * job.c.row + n * job.c.at.col_stride];
     if (job.pre.at.data)
         ((uint32_t *)job.pre.at.data)[z.pre + m * job.pre.row + n * job.pre.at.col_stride] = v;
-    ((uint32_t *)job.d.at.data)[z.d + m * job.d.row + n * job.d.at.col_stride] = v;
+    m = gemm_d_row(job, z, m);
+    if (m >= 0)
+        ((uint32_t *)job.d.at.data)[z.d + m * job.d.row + n * job.d.at.col_stride] = v;
 }
 
 /* Sums that wait to be written: 64 rows of 64, in a pitch that spreads the fragments of the tensor cores over all
@@ -137,7 +206,7 @@ template <class S> struct gemm_sums {
         float down[2] = {0.0f, 0.0f};
         if (n < job.n)
 #pragma unroll 1
-            for (int r = (int)threadIdx.x / 32; r < SIDE && m0 + r < job.m; r += THREADS / 32) {
+            for (int r = (int)threadIdx.x / 32; r < SIDE && m0 + r < z.m; r += THREADS / 32) {
                 if (INTS && job.exact) {
                     gemm_finish_exact(job, z, m0 + r, n, (uint32_t)at[r][c]);
                     if (n + 1 < job.n)

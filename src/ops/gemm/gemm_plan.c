@@ -11,24 +11,6 @@
 
 #include "gemm_cuda.h"
 
-static const struct {
-    const char *level;
-    int kind;
-    skr_gemm_tile tile;
-} tiles[] = {
-#define SKR_TILE(level, kind, mr, nr, ka, kb, granule, kc) {#level, SKR_GEMM_##kind, {mr, nr, ka, kb, granule, kc}},
-#include "gemm_tiles.def"
-#undef SKR_TILE
-};
-
-static const skr_gemm_tile *find_tile(const char *level, int kind)
-{
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-        if (tiles[i].kind == kind && !strcmp(tiles[i].level, level))
-            return &tiles[i].tile;
-    return NULL;
-}
-
 /* The arithmetic that the types ask for; the level may not have it. Codes of fp8 and whole numbers up to 256 are exact
  * in bf16. */
 static int wanted_kind(const skr_gemm_job *job)
@@ -49,10 +31,10 @@ static const char *choose_kind(skr_gemm_job *job, const char *level)
     static const char *const names[] = {"f32", "bf16", "i8", "int"};
     static const char *const skinny_names[] = {"f32 skinny", "bf16 skinny", "i8 skinny", "int skinny"};
     int kind = wanted_kind(job);
-    const skr_gemm_tile *tile = find_tile(level, kind);
+    const skr_gemm_tile *tile = skr_gemm_tile_of(level, kind);
     if (!tile) { /* sums of bytes must stay exact, unless they are scaled along the way */
         kind = kind == SKR_GEMM_I8 && !skr_gemm_scaled_in_k(job) ? SKR_GEMM_INT : SKR_GEMM_F32;
-        tile = find_tile(level, kind);
+        tile = skr_gemm_tile_of(level, kind);
     }
     job->kind = kind;
     job->tile = *tile;

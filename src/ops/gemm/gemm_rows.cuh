@@ -33,7 +33,6 @@ template <int T> struct gemm_rows {
 #pragma unroll
         for (int i = 0; i < 2; i++)
             x[i] = (const char *)job.a.at.data + (z.a + min((int64_t)(i * 8 + g), job.m - 1) * job.a.row) * 2;
-        const uint64_t policy = first_to_leave();
         float d[2][2][4] = {};
         for (int64_t k0 = warp * CHUNK; k0 < job.k; k0 += WARPS * CHUNK) {
             uint4 wide[4][UNROLL], few[2][UNROLL];
@@ -43,7 +42,7 @@ template <int T> struct gemm_rows {
                 bool in = k < job.k;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    wide[i][u] = in ? load16_first(w[i] + k * 2, policy) : make_uint4(0, 0, 0, 0);
+                    wide[i][u] = in ? load16_once(w[i] + k * 2) : make_uint4(0, 0, 0, 0);
 #pragma unroll
                 for (int i = 0; i < 2; i++)
                     few[i][u] = in ? load16(x[i] + k * 2) : make_uint4(0, 0, 0, 0);

@@ -11,7 +11,8 @@
 #ifndef SKR_GEMM_SKINNY_NEON_CPU_H
 #define SKR_GEMM_SKINNY_NEON_CPU_H
 
-#include "gemm_pack_neon_cpu.h"
+#include "../../cpu/gemm/pack_neon.h"
+#include "gemm_cpu.h"
 
 enum { AHEAD = 1024 }; /* bytes that a stream is prefetched ahead */
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gemm_op.h"
+#include "gemm_cuda.h"
 
 enum {
     A,
@@ -285,7 +285,7 @@ static saker_status plan(skr_call *call, void *planned, const skr_target *target
     skr_grouped_gemm_job *job = planned;
     skr_gemm_job *g = &job->gemm;
     if (target->backend == SKR_CUDA)
-        return skr_fail(call, SAKER_UNSUPPORTED, "grouped_gemm has no CUDA kernel in this version: use a CPU context");
+        return skr_grouped_gemm_plan_cuda(call, job, target, out);
     int64_t at = 0;
     out->variant = skr_gemm_shape(g, target->level);
     g->a_batches = g->b_batches = 1;

@@ -302,7 +302,8 @@ static void add_ks(suite_case *c, const spec *s)
 
 static void add(spec s)
 {
-    suite_case one = {.use = (s.use ? s.use : SUITE_CHECK) | SUITE_CPU_ONLY, .reads = 1, .writes = 1}, *c = &one;
+    suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .reads = 1, .writes = 1}, *c = &one;
+    c->cuda_kernel = c->portable_kernel = s.a == SAKER_F32 || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
     name_case(&s, c);
     saker_grouped_gemm_args args = {.struct_size = sizeof args,
                                     .group = s.group,
@@ -357,8 +358,9 @@ static void full_cases(void)
 
 static void row_cases(void)
 {
-    static const int64_t sizes[][4] = {{1, 1, 1, 1},   {3, 0, 5, 7},      {2, 5, 9, 13},    {4, 30, 26, 70},
-                                       {7, 33, 40, 0}, {6, 300, 34, 530}, {40, 25, 14, 33}, {3, 40, 150, 1100}};
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},       {3, 0, 5, 7},      {2, 5, 9, 13},    {4, 30, 26, 70},
+                                       {7, 33, 40, 0},     {6, 300, 34, 530}, {40, 25, 14, 33}, {3, 40, 150, 1100},
+                                       {3, 400, 264, 136}, {300, 70, 16, 24}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
             for (int way = 0; way < 4; way++) {
@@ -403,8 +405,9 @@ static void row_cases(void)
 
 static void k_cases(void)
 {
-    static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 0, 5, 7},     {2, 5, 9, 13},     {4, 30, 26, 70},
-                                       {6, 1300, 34, 20}, {40, 25, 14, 33}, {3, 2500, 50, 40}, {2, 70, 300, 140}};
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 0, 5, 7},      {2, 5, 9, 13},
+                                       {4, 30, 26, 70},   {6, 1300, 34, 20}, {40, 25, 14, 33},
+                                       {3, 2500, 50, 40}, {2, 70, 300, 140}, {3, 400, 136, 264}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             if (types[i].scaling)

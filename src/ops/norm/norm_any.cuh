@@ -208,9 +208,9 @@ template <bool CENTRE> SKR_DEVICE norm_stats stats_at(const skr_norm_backward_jo
     return stats;
 }
 
-/* A warp takes a row. */
-template <bool CENTRE, int THREADS> struct norm_backward_stats {
-    using Owner = block_owner<32, THREADS>;
+template <bool CENTRE, int TPR, int THREADS> struct norm_backward_stats {
+    using Owner = block_owner<TPR, THREADS>;
+    static constexpr int WARPS = TPR / 32;
 
     SKR_DEVICE void run(const skr_norm_backward_job &job)
     {
@@ -220,11 +220,12 @@ template <bool CENTRE, int THREADS> struct norm_backward_stats {
         Owner owner(memory);
         int64_t chunks = (job.n + SKR_CHUNK - 1) / SKR_CHUNK;
         float inverse = __frcp_rn((float)job.n);
-        for (int64_t row = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / 32; row < job.rows.m;
+        int warp = threadIdx.x / 32 % WARPS;
+        for (int64_t row = (int64_t)blockIdx.x * Owner::groups + threadIdx.x / TPR; row < job.rows.m;
              row += (int64_t)gridDim.x * Owner::groups) {
             const char *x = any_row(job.rows, job.x, row);
             float part[4] = {0.0f, 0.0f, 0.0f, 0.0f}, f[4];
-            for (int64_t i = 0; i < chunks; i++) {
+            for (int64_t i = warp; i < chunks; i += WARPS) {
                 chunk<1>(i, job.n).load(job.x.type, x, f);
 #pragma unroll
                 for (int j = 0; j < 4; j++)
@@ -234,7 +235,7 @@ template <bool CENTRE, int THREADS> struct norm_backward_stats {
             norm_stats stats = {0.0f, 0.0f, 0.0f, 0.0f};
             if constexpr (CENTRE) {
                 float low = 0.0f, square = 0.0f;
-                for (int64_t i = 0; i < chunks; i++) {
+                for (int64_t i = warp; i < chunks; i += WARPS) {
                     chunk<1> c(i, job.n);
                     c.load(job.x.type, x, f);
                     add_deviations(c, f, sum, low, square);
@@ -244,7 +245,7 @@ template <bool CENTRE, int THREADS> struct norm_backward_stats {
             } else {
                 stats.rstd = rstd_of(sum, job.n, job.eps);
             }
-            if (threadIdx.x % 32 == 0)
+            if (threadIdx.x % TPR == 0)
                 ((float4 *)((char *)job.head.workspace + job.stats_at))[row] =
                     make_float4(stats.mean, stats.low, stats.shift, stats.rstd);
         }

@@ -73,10 +73,11 @@ static skr_cuda_kernel wide_kernel[] = {
                SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"
 };
-/* The kernels that take anything: [centre], then [four columns at once]. */
+/* The kernels that take anything: [centre], [a row belongs to a block], [four columns at once]. */
 #define KERNEL(name) SKR_KERNEL(norm_backward_sm80, name, 0, 1)
-static skr_cuda_kernel stats_kernel[2] = {KERNEL("skr_rms_norm_backward_stats"),
-                                          KERNEL("skr_layer_norm_backward_stats")};
+static skr_cuda_kernel stats_kernel[2][2] = {
+    {KERNEL("skr_rms_norm_backward_stats_warp"), KERNEL("skr_rms_norm_backward_stats_block")},
+    {KERNEL("skr_layer_norm_backward_stats_warp"), KERNEL("skr_layer_norm_backward_stats_block")}};
 static skr_cuda_kernel columns_kernel[2][2] = {
     {KERNEL("skr_rms_norm_backward_columns1"), KERNEL("skr_rms_norm_backward_columns4")},
     {KERNEL("skr_layer_norm_backward_columns1"), KERNEL("skr_layer_norm_backward_columns4")}};
@@ -233,14 +234,15 @@ static void plan_any(skr_norm_backward_job *job, skr_plan *plan)
 {
     bool sums = job->dweight.data || job->dbias.data;
     int centre = job->centre != 0, block = job->n > 2048, four = aligned(job, 4);
-    int64_t m = job->rows.m, chunks = skr_ceil_div(job->n, COLUMNS);
+    int64_t m = job->rows.m, chunks = skr_ceil_div(job->n, COLUMNS), row_blocks = block ? m : skr_ceil_div(m, 4);
+    uint32_t threads = block ? 512 : 128;
     set_parts(job, skr_ceil_div(COLUMN_BLOCKS, chunks), COLUMN_WARPS);
     if (!job->rstd.data)
-        any_step(plan, &stats_kernel[centre], skr_ceil_div(m, 4), 128);
+        any_step(plan, &stats_kernel[centre][block], row_blocks, threads);
     if (sums)
         any_step(plan, &columns_kernel[centre][four], skr_mul(job->n_parts, chunks), 32 * COLUMN_WARPS);
     if (job->dx.data)
-        any_step(plan, &dx_kernel[centre][block][four], block ? m : skr_ceil_div(m, 4), block ? 512 : 128);
+        any_step(plan, &dx_kernel[centre][block][four], row_blocks, threads);
     plan->variant = any_variant[block][four];
 }
 

@@ -251,7 +251,6 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool W_SHARED, b
             if constexpr (CENTRE && !LEAN)
                 if (!rstd())
                     stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid,
-                                                      piece_of<Owner, V, VPT>(slice.valid, job.n),
                                                       [&](int i, float *f) { unpack<T>(x[i], f); });
 
             /* Sums of g * (x - mean), and of g (CENTRE) or of the squares of x. */

@@ -12,7 +12,8 @@
 #include "norm_kernels.def"
 
 #define ANY(norm)                                                                                                      \
-    BACKWARD(skr_##norm##_norm_backward_stats, 128, 1, norm_backward_stats<CENTRE_##norm, 128>::run(job))              \
+    BACKWARD(skr_##norm##_norm_backward_stats_warp, 128, 1, norm_backward_stats<CENTRE_##norm, 32, 128>::run(job))     \
+    BACKWARD(skr_##norm##_norm_backward_stats_block, 512, 1, norm_backward_stats<CENTRE_##norm, 512, 512>::run(job))   \
     BACKWARD(skr_##norm##_norm_backward_columns1, 256, 1, norm_backward_columns<CENTRE_##norm, 8, 1>::run(job))        \
     BACKWARD(skr_##norm##_norm_backward_columns4, 256, 1, norm_backward_columns<CENTRE_##norm, 8, 4>::run(job))        \
     BACKWARD(skr_##norm##_norm_backward_dx_warp1, 128, 1, norm_backward_dx<CENTRE_##norm, 32, 128, 1>::run(job))       \

@@ -7,7 +7,7 @@
 
 #define SKR_BACKWARD_CLUSTER(norm, type, threads, vpt, stages, least, most, parts)                                     \
     BACKWARD(skr_##norm##_norm_backward_##type##_c##threads##x##vpt, threads, 1,                                       \
-             norm_backward<CENTRE_##norm, TYPE_##type, CLUSTER(norm, threads), vpt, stages,                            \
+             norm_backward<CENTRE_##norm, TYPE_##type, cluster_owner<threads>, vpt, stages,                            \
                            WEIGHTS_SHARED(norm, type, vpt), false>::run(job))
 #define SKR_BACKWARD_RING(norm, type, threads, p, slots, ahead, shared, blocks, least, most)                           \
     BACKWARD(skr_##norm##_norm_backward_ring_##type##_##threads##x##p, threads + 64, blocks,                           \

@@ -163,10 +163,7 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES> struct norm_full
             for (int i = 0; i < VPT; i++)
                 any_store_rounded<V>(type, p + i * L * V * bytes, in && i < slice.valid, s[i]);
         }
-        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (CENTRE)
-            piece = piece_of<Owner, V, VPT>(slice.valid, job.n);
-        norm_stats stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, piece, [&](int i, float *f) {
+        norm_stats stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, [&](int i, float *f) {
 #pragma unroll
             for (int c = 0; c < V; c++)
                 f[c] = s[i][c];

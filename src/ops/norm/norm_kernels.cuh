@@ -10,9 +10,6 @@
 #define CENTRE_rms   false
 #define CENTRE_layer true
 
-/* Moments travel as four words. */
-#define CLUSTER(norm, threads) cluster_owner<threads, CENTRE_##norm ? 4 : 2>
-
 /* Backward with every option: the weights do not fit the registers beside the rest. */
 #define WEIGHTS_SHARED(norm, type, vpt) (vpt * skr_elem<TYPE_##type>::vec > (CENTRE_##norm ? 8 : 16))
 

@@ -150,11 +150,11 @@ template <bool CENTRE, int T, class Owner, int VPT> struct norm_residual : lean_
 
     __device__ __forceinline__ void finish(Owner &owner, uint4 (&raw)[VPT])
     {
-        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (CENTRE)
-            piece = piece_of<Owner, V, VPT>(slice.valid, job.n);
-        norm_stats stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, piece,
-                                                     [&](int i, float *f) { unpack<T>(raw[i], f); });
+        norm_stats stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid,
+                                                     [&](int i, float *f) {
+                                                         opaque(raw[i]);
+                                                         unpack<T>(raw[i], f);
+                                                     });
         if (this->first >= job.rows.m)
             return;
         int row = this->first;
@@ -329,12 +329,11 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool HOLD> struc
         for (int i = 0; i < VPT; i++)
             unpack<T>(fetch(in, stage, i), value[i]);
         copy(this->first + STAGES * this->step, stage);
-        stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid,
-                                          piece_of<Owner, V, VPT>(slice.valid, job.n), [&](int i, float *f) {
+        stats = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, slice.valid, [&](int i, float *f) {
 #pragma unroll
-                                              for (int c = 0; c < V; c++)
-                                                  f[c] = value[i][c];
-                                          });
+            for (int c = 0; c < V; c++)
+                f[c] = value[i][c];
+        });
         const char *p = this->param(job.weight), *q = this->param(job.bias);
         float most = 0.0f;
 #pragma unroll

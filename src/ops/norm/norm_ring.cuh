@@ -4,7 +4,7 @@
  * A row belongs to a cluster, which stays and walks over the rows. Chunks of a vector a thread go to its blocks in
  * turn, at most P to each, so that the cluster reads from one place of the row at a time. In each block one warp more
  * than compute only starts copies: as soon as a chunk is written out, its slot (of S) is filled with one of a later
- * row. The weights stay in registers, packed. */
+ * row. The weights stay in registers, packed; of layer_norm's biases only some do. */
 #ifndef SKR_NORM_RING_CUH
 #define SKR_NORM_RING_CUH
 
@@ -12,9 +12,10 @@
 #include "norm_rows.cuh"
 
 template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
-    using Owner = cluster_owner<THREADS, CENTRE ? 4 : 2>;
+    using Owner = cluster_owner<THREADS>;
     using place = ring_place<S>;
     static constexpr int V = skr_elem<T>::vec, L = THREADS; /* L: vectors of a chunk */
+    static constexpr int BIASES = P < 4 ? P : 4;            /* in registers at a time */
     struct shared {
         typename Owner::shared owner;
         ring_shared<S> ring;
@@ -90,28 +91,27 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
 
     __device__ __forceinline__ void compute(Owner &owner) const
     {
-        uint4 w[P], b[CENTRE ? P : 1];
+        uint4 w[P], b[BIASES];
         bool packed = CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
 #pragma unroll
         for (int i = 0; i < P; i++)
             if (packed && column(i) < vectors) {
                 int64_t from = (int64_t)column(i) * 16;
                 w[i] = !CENTRE || job.weight.data ? load16((const char *)job.weight.data + from) : packed_ones<T>();
-                if (CENTRE)
-                    b[CENTRE ? i : 0] =
-                        job.bias.data ? load16((const char *)job.bias.data + from) : make_uint4(0, 0, 0, 0);
+                if (i < BIASES)
+                    b[i < BIASES ? i : 0] = bias(i);
             }
         owner.ready();
         int valid = (vectors - column(0) + stride - 1) / stride;
-        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (CENTRE)
-            piece = piece_of<Owner, V, P>(valid, job.n);
         place p;
         for (int t = 0; t < turns; t++) {
             place start = p;
             skr_row at = row_of(job.rows, row + t * step);
-            norm_stats stats =
-                row_stats<CENTRE, V, P>(owner, job.n, job.eps, valid, piece, [&](int i, float *f) { get(p, i, f); });
+            norm_stats stats = row_stats<CENTRE, V, P>(owner, job.n, job.eps, valid, [&](int i, float *f) {
+                if (i == 0)
+                    p = start;
+                get(p, i, f);
+            });
             if (threadIdx.x == 0 && owner.rank() == 0)
                 save_stats<CENTRE>(job, at, stats);
             char *y = row_at<char>(job.y, at, skr_elem<T>::bytes);
@@ -120,6 +120,13 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
             else
                 write<CENTRE>(start, row + t * step, y, stats, w, b);
         }
+    }
+
+    __device__ __forceinline__ uint4 bias(int i) const
+    {
+        if (!CENTRE || !job.bias.data || column(i) >= vectors)
+            return make_uint4(0, 0, 0, 0);
+        return load16((const char *)job.bias.data + (int64_t)column(i) * 16);
     }
 
     /* Vector i; zeros where this thread has none. */
@@ -137,7 +144,7 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
     }
 
     template <bool PACKED> __device__ __forceinline__ void write(place p, int at, char *y, const norm_stats &stats,
-                                                                 uint4 (&w)[P], uint4 (&b)[CENTRE ? P : 1]) const
+                                                                 uint4 (&w)[P], uint4 (&b)[BIASES]) const
     {
 #pragma unroll
         for (int i = 0; i < P; i++) {
@@ -152,8 +159,8 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
                     for (int c = 0; c < V; c++)
                         g[c] += job.weight_offset;
                     if (CENTRE) {
-                        opaque(b[CENTRE ? i : 0]);
-                        unpack<T>(b[CENTRE ? i : 0], a);
+                        opaque(b[i % BIASES]);
+                        unpack<T>(b[i % BIASES], a);
                     }
                 } else {
                     load_weight<V>(job.weight, job.weight_offset,
@@ -167,6 +174,8 @@ template <bool CENTRE, int T, int THREADS, int P, int S> struct norm_ring {
                 }
                 store16_once(y + (int64_t)column(i) * 16, pack<T>(f));
             }
+            if (CENTRE && BIASES < P) /* what this register is for next: in this row, or in the next one */
+                b[i % BIASES] = bias(i + BIASES < chunks ? i + BIASES : i % BIASES);
             __syncwarp();
             if ((threadIdx.x & 31) == 0)
                 barrier_arrive(empty + p.slot * 8);

@@ -32,46 +32,86 @@ template <bool CENTRE> SKR_DEVICE float normal(const norm_stats &s, float f)
     return CENTRE ? __fmaf_rn(f - s.mean, s.rstd, s.shift) : f * s.rstd;
 }
 
-/* The piece of a row that this thread's warp (or group of lanes) holds. */
-template <class Owner, int V, int VPT> SKR_DEVICE skr_piece piece_of(int valid, int64_t n)
+SKR_DEVICE float inverse_of(int count)
 {
-    float inverse_n = inverse_of((int)n);
-    if (Owner::lanes <= 32)
-        return {inverse_of(min((int)n, V * Owner::lanes)), inverse_n, 1.0f, inverse_n};
-    valid = min(max(valid, 0), VPT);
-    int count = V * (int)__reduce_add_sync(0xffffffffu, (unsigned)valid),
-        first = V * __popc(__ballot_sync(0xffffffffu, valid > 0));
-    return {inverse_of(first), inverse_of(count), (float)count * inverse_n, inverse_n};
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"((float)count));
+    return r;
 }
 
-/* get(i, f): vector i of this thread, in order and once each; zeros where it has none, that is from `valid` on. */
-template <bool CENTRE, int V, int VPT, class Owner, class Get>
-SKR_DEVICE norm_stats row_stats(Owner &owner, int64_t n, float eps, int valid, const skr_piece &piece, const Get &get)
+/* A mean beyond sqrt(8) deviations (of the row around it): their squares' difference has lost three bits. */
+SKR_DEVICE bool far_off(float mean, float variance)
 {
-    if constexpr (CENTRE) {
-        constexpr int lanes = Owner::lanes < 32 ? Owner::lanes : 32;
-        float pivot = 0.0f, low[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f}, f[V];
-        get(0, f);
-#pragma unroll
-        for (int c = 0; c < V; c++)
-            pivot = __fmaf_rn(f[c], piece.inverse_first, pivot);
-        pivot = lanes_reduce<skr_sum, lanes>(pivot);
+    return !(mean * mean <= 8.0f * variance);
+}
+
+/* Mean and variance of a row that is far from 0: the sums are taken again, around the mean. Rows that share a warp go
+ * through all turns together; one that is done keeps what it has. */
+template <int V, int VPT, class Owner, class Get>
+SKR_DEVICE void far_stats(Owner &owner, float inverse_n, int valid, const Get &get, norm_stats &s, float &variance)
+{
+    float share = inverse_n; /* first the mean alone, by products: a sum might be beyond f32's range */
+    bool done = false;
+    s.mean = 0.0f;
+#pragma unroll 1
+    for (int turn = 0; turn < 3 && !(done && Owner::lanes >= 32); turn++) {
+        float low = 0.0f, square = 0.0f;
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
-            if (i > 0)
-                get(i, f);
+            float f[V];
+            get(i, f);
             if (i < valid)
 #pragma unroll
                 for (int c = 0; c < V; c++) {
-                    float d = f[c] - pivot;
-                    low[c & 1] += d;
-                    square[c & 1] = __fmaf_rn(d, d, square[c & 1]);
+                    float d = f[c] - s.mean;
+                    low = __fmaf_rn(d, share, low), square = __fmaf_rn(d, d, square);
                 }
         }
-        /* Divided after they were added: single products would lose the bits of subnormal rows. */
-        skr_moments m = owner.moments(pivot, (low[0] + low[1]) * piece.inverse, square[0] + square[1], piece);
-        float rstd = rstd_of_variance(m.variance, eps);
-        return {m.mean, m.low, -m.low * rstd, rstd};
+        owner.template reduce2<skr_sum, skr_sum>(low, square);
+        if (turn == 0) {
+            s.mean = low, share = 1.0f;
+        } else if (!done) {
+            s.low = low * inverse_n;
+            variance = __fmaf_rn(-s.low, s.low, square * inverse_n);
+            done = turn == 2 || !far_off(s.low, variance);
+            if (!done)
+                s.mean += s.low;
+        }
+    }
+    variance = variance < 0.0f ? 0.0f : variance; /* NaN stays */
+}
+
+/* get(i, f): vector i of this thread, from 0 on in order, perhaps more than once; zeros where it has none, that is from
+ * `valid` on. */
+template <bool CENTRE, int V, int VPT, class Owner, class Get>
+SKR_DEVICE norm_stats row_stats(Owner &owner, int64_t n, float eps, int valid, const Get &get)
+{
+    if constexpr (CENTRE) {
+        float sum[2] = {0.0f, 0.0f}, square[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int i = 0; i < VPT; i++) {
+            float f[V];
+            get(i, f);
+#pragma unroll
+            for (int c = 0; c < V; c++)
+                sum[c & 1] += f[c], square[c & 1] = __fmaf_rn(f[c], f[c], square[c & 1]);
+        }
+        float inverse_n = inverse_of((int)n);
+        sum[0] += sum[1], square[0] += square[1];
+        owner.template reduce2<skr_sum, skr_sum>(sum[0], square[0]);
+        norm_stats s = {sum[0] * inverse_n, 0.0f, 0.0f, 0.0f};
+        float variance = __fmaf_rn(-s.mean, s.mean, square[0] * inverse_n);
+        bool far = far_off(s.mean, variance); /* all threads of the row agree */
+        if (Owner::lanes < 32 ? __any_sync(0xffffffffu, far) : far) {
+            norm_stats again = s;
+            float other = variance;
+            far_stats<V, VPT>(owner, inverse_n, valid, get, again, other);
+            if (far)
+                s = again, variance = other;
+        }
+        s.rstd = rstd_of_variance(variance, eps);
+        s.shift = -s.low * s.rstd;
+        return s;
     } else {
         float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
@@ -154,13 +194,13 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
         for (int i = 0; i < G; i++)
             load_packed(packed, i);
         owner.ready();
-        skr_piece piece = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (CENTRE)
-            piece = piece_of<Owner, V, VPT>(valid, job.n);
 #pragma unroll
         for (int r = 0; r < RPG; r++)
-            stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid, piece,
-                                                 [&](int i, float *f) { unpack<T>(raw[r][i], f); });
+            stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid,
+                                                 [&](int i, float *f) {
+                                                     opaque(raw[r][i]);
+                                                     unpack<T>(raw[r][i], f);
+                                                 });
 #pragma unroll
         for (int r = 0; r < RPG; r++)
             if (lane == 0 && owner.rank() == 0 && first + r < m)

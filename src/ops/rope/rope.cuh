@@ -47,6 +47,21 @@ SKR_DEVICE rope_token token_at(const skr_rope_job &job, int64_t b, int64_t s)
     return t;
 }
 
+/* The same where a token's row is its place in the sequence. */
+SKR_DEVICE rope_token token_in_place(const skr_rope_job &job, int s)
+{
+    if (job.cuda.table_at >= 0) {
+        const char *cos = (const char *)job.head.workspace + job.cuda.table_at;
+        int bytes = (int)job.r * 2;
+        return {cos + (int64_t)s * bytes, cos + (job.cuda.made_rows + s) * bytes, SKR_F32, false};
+    }
+    int row = min(s, (int)job.table_rows - 1), bytes = skr_type_bytes(job.table_type);
+    if (row != s)
+        *job.head.error_word = SKR_BAD_INDEX;
+    return {(const char *)job.cos + row * job.cos_stride * bytes, (const char *)job.sin + row * job.sin_stride * bytes,
+            job.table_type, false};
+}
+
 /* ---------------------------------------------------------------- a unit */
 
 struct rope_unit {
@@ -67,6 +82,12 @@ template <int V> SKR_DEVICE rope_unit unit_of(const skr_rope_job &job, int lane)
     u.has_first = lane < job.cuda.units;
     u.has_second = u.has_first && u.second < (int)job.d;
     return u;
+}
+
+/* The same of a head of exactly 2 V columns a lane which all rotate, in halves. */
+template <int V, int L> SKR_DEVICE rope_unit unit_in_halves(int lane)
+{
+    return {V * lane, V * (L + lane), V * lane, V * lane + V / 2, true, true};
 }
 
 /* Rotates the pairs of f, V of them: f[0 .. V-1] with f[V .. 2V-1], or neighbours. */

@@ -12,22 +12,27 @@ SKR_FATBIN(rope_sm80)
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
-/* rope_kernels.def, three times: rotation alone, with the norm, the norm's gradient. */
+/* rope_kernels.def, once for each kind: rotation alone, with the norm, both again in the usual case (LEAN in
+ * rope_rows.cuh), the norm's gradient. */
+enum { ROTATE, NORM, LEAN, NORM_LEAN, GRADIENT, KINDS };
 static const struct {
-    int type, lanes, heads[3];
-    const char *variant[3];
+    int type, lanes, heads[KINDS];
+    const char *variant[KINDS];
 } shape[] = {
 #define ROPE_KERNEL(type, lanes, plain, norm, gradient)                                                                \
     {TYPE_##type,                                                                                                      \
      lanes,                                                                                                            \
-     {plain, norm, gradient},                                                                                          \
-     {"rows " #type " x" #lanes, "norm " #type " x" #lanes, "norm backward " #type " x" #lanes}},
+     {plain, norm, plain, norm, gradient},                                                                             \
+     {"rows " #type " x" #lanes, "norm " #type " x" #lanes, "lean " #type " x" #lanes, "norm lean " #type " x" #lanes, \
+      "norm backward " #type " x" #lanes}},
 #include "rope_kernels.def"
 };
-static skr_cuda_kernel row_kernel[][3] = {
+static skr_cuda_kernel row_kernel[][KINDS] = {
 #define ROPE_KERNEL(type, lanes, plain, norm, gradient)                                                                \
     {SKR_KERNEL(rope_sm80, "skr_rope_" #type "_" #lanes, 0, 1),                                                        \
      SKR_KERNEL(rope_sm80, "skr_rope_norm_" #type "_" #lanes, 0, 1),                                                   \
+     SKR_KERNEL(rope_sm80, "skr_rope_lean_" #type "_" #lanes, 0, 1),                                                   \
+     SKR_KERNEL(rope_sm80, "skr_rope_norm_lean_" #type "_" #lanes, 0, 1),                                              \
      SKR_KERNEL(rope_sm80, "skr_rope_norm_backward_" #type "_" #lanes, 0, 1)},
 #include "rope_kernels.def"
 };
@@ -84,10 +89,17 @@ static void set_parts(skr_rope_job *job, int64_t tokens, int lanes)
     }
 }
 
+/* All columns rotate in halves, and row s of the table is for place s. */
+static bool usual(const skr_rope_job *job)
+{
+    return job->r == job->d && !job->interleaved && !job->positions && !job->offsets && !job->cu &&
+           (!job->cos || (job->table_rows > 0 && job->table_rows <= INT32_MAX));
+}
+
 static bool plan_rows(skr_rope_job *job, int64_t tokens, skr_plan *plan)
 {
     skr_rope_cuda *c = &job->cuda;
-    int vec = 16 / skr_type_bytes(job->in_type), kind = !job->norm ? 0 : job->backward ? 2 : 1;
+    int vec = 16 / skr_type_bytes(job->in_type), kind = !job->norm ? ROTATE : job->backward ? GRADIENT : NORM;
     const char *obstacle = row_obstacle(job, vec);
     if (obstacle) {
         skr_why(plan, "row kernels: %s", obstacle);
@@ -97,6 +109,8 @@ static bool plan_rows(skr_rope_job *job, int64_t tokens, skr_plan *plan)
     for (int i = 0; i < SKR_COUNT(shape); i++) {
         if (shape[i].type != job->in_type || shape[i].lanes < units)
             continue;
+        if (kind != GRADIENT && usual(job) && shape[i].lanes == units)
+            kind += LEAN;
         int64_t groups[2], all;
         for (int t = 0; t < 2; t++)
             groups[t] = skr_ceil_div(job->heads[t], shape[i].heads[kind]);
@@ -118,7 +132,7 @@ static bool plan_rows(skr_rope_job *job, int64_t tokens, skr_plan *plan)
         step->block = THREADS;
         step->grid = (uint32_t)skr_ceil_div(all, THREADS / shape[i].lanes);
         step->overlap = true;
-        if (kind == 2) {
+        if (kind == GRADIENT) {
             set_parts(job, tokens, shape[i].lanes);
             step->grid = (uint32_t)(c->parts[0] + c->parts[1]);
             step->overlap = false; /* a single wave: blocks that start early would share SMs while others idle */

@@ -1,7 +1,8 @@
 /* rope_rows.cuh - heads of one type with 16-byte accesses: rotation, with or without the norm before it.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A group of L lanes takes G heads of one token and is done. All loads of the heads are asked for first, then cos and
+ * A group of L lanes takes G heads of one token and is done. LEAN: the usual case, where the addresses would otherwise
+ * take longer than the heads: all columns rotate in halves, every lane has columns, row s of the table is for place s. All loads of the heads are asked for first, then cos and
  * sin (which other groups of the token have brought into L1 or L2), then the weights. */
 #ifndef SKR_ROPE_ROWS_CUH
 #define SKR_ROPE_ROWS_CUH
@@ -10,14 +11,14 @@
 
 enum { ROPE_THREADS = 128 };
 
-template <int T, int L, int G, bool NORM> SKR_DEVICE void rope_rows(const skr_rope_job &job)
+template <int T, int L, int G, bool NORM, bool LEAN> SKR_DEVICE void rope_rows(const skr_rope_job &job)
 {
     constexpr int V = skr_elem<T>::vec, BYTES = skr_elem<T>::bytes;
     wait_for_previous();
     let_next_start();
     uint32_t id = (blockIdx.x * ROPE_THREADS + threadIdx.x) / L;
     rope_group g = group_at(job, id);
-    rope_unit u = unit_of<V>(job, threadIdx.x % L);
+    rope_unit u = LEAN ? unit_in_halves<V, L>(threadIdx.x % L) : unit_of<V>(job, threadIdx.x % L);
     if (!NORM && !(g.in && u.has_first))
         return;
     int heads = (int)(g.which ? job.heads[1] : job.heads[0]);
@@ -43,7 +44,7 @@ template <int T, int L, int G, bool NORM> SKR_DEVICE void rope_rows(const skr_ro
     float c[V], s[V], w[NORM ? 2 * V : 1];
     bool turns = g.in && u.pair >= 0;
     if (g.in)
-        t = token_at(job, g.b, g.s);
+        t = LEAN ? token_in_place(job, g.s) : token_at(job, g.b, g.s);
     if (turns)
         pairs.get(t, u);
     if (NORM) {
@@ -68,17 +69,21 @@ template <int T, int L, int G, bool NORM> SKR_DEVICE void rope_rows(const skr_ro
                 f[k] = f[k] * rstd * w[NORM ? k : 0];
         }
         if (turns)
-            rotate<V>(f, c, s, job.interleaved);
-        if (t.nowhere)
-#pragma unroll
-            for (int k = 0; k < 2 * V; k++)
-                f[k] = 0.0f;
-        bool has = g.in && g.first + i * g.step < heads;
+            rotate<V>(f, c, s, !LEAN && job.interleaved);
+        bool has = g.in && g.first + i * g.step < heads && !t.nowhere;
         if (has && u.has_first)
             store16_once(y + i * y_step, pack<T>(f));
         if (has && u.has_second)
             store16_once(y + i * y_step + apart, pack<T>(f + V));
     }
+    if (t.nowhere) /* of no sequence */
+#pragma unroll 1
+        for (int i = 0; i < G && g.first + i * g.step < heads; i++) {
+            if (u.has_first)
+                store16_once(y + i * y_step, make_uint4(0, 0, 0, 0));
+            if (u.has_second)
+                store16_once(y + i * y_step + apart, make_uint4(0, 0, 0, 0));
+        }
 }
 
 /* ---------------------------------------------------------------- the norm's gradient

@@ -11,12 +11,22 @@
     extern "C" __global__ void __launch_bounds__(ROPE_THREADS)                                                         \
         skr_rope_##type##_##lanes(const __grid_constant__ skr_rope_job job)                                            \
     {                                                                                                                  \
-        rope_rows<TYPE_##type, lanes, plain, false>(job);                                                              \
+        rope_rows<TYPE_##type, lanes, plain, false, false>(job);                                                       \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(ROPE_THREADS)                                                         \
         skr_rope_norm_##type##_##lanes(const __grid_constant__ skr_rope_job job)                                       \
     {                                                                                                                  \
-        rope_rows<TYPE_##type, lanes, norm, true>(job);                                                                \
+        rope_rows<TYPE_##type, lanes, norm, true, false>(job);                                                         \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(ROPE_THREADS)                                                         \
+        skr_rope_lean_##type##_##lanes(const __grid_constant__ skr_rope_job job)                                       \
+    {                                                                                                                  \
+        rope_rows<TYPE_##type, lanes, plain, false, true>(job);                                                        \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(ROPE_THREADS)                                                         \
+        skr_rope_norm_lean_##type##_##lanes(const __grid_constant__ skr_rope_job job)                                  \
+    {                                                                                                                  \
+        rope_rows<TYPE_##type, lanes, norm, true, true>(job);                                                          \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(ROPE_THREADS, 3)                                                      \
         skr_rope_norm_backward_##type##_##lanes(const __grid_constant__ skr_rope_job job)                              \

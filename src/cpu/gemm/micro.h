@@ -1,16 +1,16 @@
-/* gemm_micro_cpu.h - register tiles that every level has: f32 in the words of simd.h, and 32-bit integers.
+/* micro.h - register tiles that every level has: f32 in the words of simd.h, and 32-bit integers.
  * SPDX-License-Identifier: Apache-2.0
  *
  * micro_<kind>(k, a, b, t): t[mr][nr] = the sums over k of a's rows times b's columns, from one panel of each. Every
  * sum is one chain in the order of k. Loops over accumulators are unrolled: one that is not puts them all in memory. */
-#ifndef SKR_GEMM_MICRO_CPU_H
-#define SKR_GEMM_MICRO_CPU_H
+#ifndef SKR_CPU_MICRO_H
+#define SKR_CPU_MICRO_H
 
-#include "gemm_cpu.h"
+#include "tile.h"
 
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
 
-#include "gemm_neon_cpu.h"
+#include "micro_neon.h"
 
 #else
 
@@ -52,6 +52,33 @@ static void micro_int(int64_t k, const uint32_t *a, const uint32_t *b, uint32_t 
                 acc[j] += a[p * MR + i] * b[p * NR + j];
         __builtin_memcpy(t + i * NR, acc, sizeof acc);
     }
+}
+
+#if defined(SKR_LEVEL_neonmm)
+#include "micro_neonmm.h"
+#elif defined(SKR_LEVEL_avx512) || defined(SKR_LEVEL_avx512bf16) || defined(SKR_LEVEL_amx)
+#include "micro_avx512.h"
+#endif
+
+/* The tile of that kind. */
+SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
+{
+#if HAS_BF16
+    if (kind == SKR_GEMM_BF16) {
+        micro_bf16(k, a, b, t);
+        return;
+    }
+#endif
+#if HAS_I8
+    if (kind == SKR_GEMM_I8) {
+        micro_i8(k, a, b, t);
+        return;
+    }
+#endif
+    if (kind == SKR_GEMM_F32)
+        micro_f32(k, a, b, t);
+    else
+        micro_int(k, a, b, (uint32_t *)t);
 }
 
 #endif

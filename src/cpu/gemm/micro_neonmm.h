@@ -1,4 +1,4 @@
-/* gemm_neonmm_cpu.h - register tiles of the matrix instructions of aarch64: BFMMLA and SMMLA.
+/* micro_neonmm.h - register tiles of the matrix instructions of aarch64: BFMMLA and SMMLA.
  * SPDX-License-Identifier: Apache-2.0
  *
  * An accumulator is a 2 x 2 block: two rows of a, two columns of b, summed over 4 (bf16) or 8 (i8) values of k. 8 x 12
@@ -7,10 +7,10 @@
  * In assembly, because the compilers cannot be kept from spoiling this loop: gcc 12 copies accumulators around as soon
  * as it is unrolled (66 % of the peak, where this gives above 90 %). Register 8 + 4 * j + i is block (i, j); 0 to 3 are
  * rows of a, 4 to 7 columns of b. */
-#ifndef SKR_GEMM_NEONMM_CPU_H
-#define SKR_GEMM_NEONMM_CPU_H
+#ifndef SKR_CPU_MICRO_NEONMM_H
+#define SKR_CPU_MICRO_NEONMM_H
 
-#include "gemm_micro_cpu.h"
+#include "tile.h"
 
 _Static_assert((int)neonmm_BF16_MR == 8 && (int)neonmm_BF16_NR == 12, "the tile is 8 x 12");
 _Static_assert((int)neonmm_I8_MR == 8 && (int)neonmm_I8_NR == 12, "the tile is 8 x 12");

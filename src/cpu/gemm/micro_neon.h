@@ -1,13 +1,13 @@
-/* gemm_neon_cpu.h - the register tile of f32 on aarch64: 8 x 12, FMLA by element.
+/* micro_neon.h - the register tile of f32 on aarch64: 8 x 12, FMLA by element.
  * SPDX-License-Identifier: Apache-2.0
  *
  * FMLA takes one lane of a register as its factor, so nothing has to be broadcast. In assembly for the order of the
  * loads: each pair of registers is loaded anew right after its last use, up to a step of k ahead. Register
  * 8 + 8 * j + i holds row i, columns 4 * j ...; 0 to 3 are a's rows of two steps of k, 4 to 7 are b's columns. */
-#ifndef SKR_GEMM_NEON_CPU_H
-#define SKR_GEMM_NEON_CPU_H
+#ifndef SKR_CPU_MICRO_NEON_H
+#define SKR_CPU_MICRO_NEON_H
 
-#include "gemm_cpu.h"
+#include "tile.h"
 
 _Static_assert((int)neon_F32_MR == 8 && (int)neon_F32_NR == 12, "the tile is 8 x 12");
 

@@ -1,13 +1,13 @@
-/* gemm_avx512_cpu.h - register tiles of x86-64's dot-product and matrix instructions: VNNI, AVX512-BF16, AMX.
+/* micro_avx512.h - register tiles of x86-64's dot-product and matrix instructions: VNNI, AVX512-BF16, AMX.
  * SPDX-License-Identifier: Apache-2.0
  *
  * AVX-512: 12 rows x two vectors of 16 columns; a's k pairs (bf16) or quadruples (i8) are broadcast as 32-bit words.
  * AMX: 32 x 32 as 2 x 2 tiles of 16 x 16; a's panel holds whole tile rows of 64 bytes, b's the same words as AVX-512.
  */
-#ifndef SKR_GEMM_AVX512_CPU_H
-#define SKR_GEMM_AVX512_CPU_H
+#ifndef SKR_CPU_MICRO_AVX512_H
+#define SKR_CPU_MICRO_AVX512_H
 
-#include "gemm_micro_cpu.h"
+#include "tile.h"
 
 #if !defined(SKR_LEVEL_amx)
 

@@ -1,13 +1,13 @@
-/* gemm_pack_neon_cpu.h - whole panels of 8 and of 12 rows on aarch64: transposes in registers.
+/* pack_neon.h - whole panels of 8 and of 12 rows on aarch64: transposes in registers.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Each function packs as many k values as fill its vectors, of a panel without missing rows, and returns their number
  * (0 when the strides are not for it); the rest is left to the plain loops. Columns 8 to 11 of a panel of 12 come from
  * a load of columns 4 to 11: none reads outside of the panel. */
-#ifndef SKR_GEMM_PACK_NEON_CPU_H
-#define SKR_GEMM_PACK_NEON_CPU_H
+#ifndef SKR_CPU_PACK_NEON_H
+#define SKR_CPU_PACK_NEON_H
 
-#include "gemm_cpu.h"
+#include "tile.h"
 
 SKR_FN void transpose_words(const float *from, int64_t rs, float *to, int R)
 {

@@ -1,0 +1,427 @@
+/* attention_backward_cpu.c - attention_backward: dq, dk, dv and the sums for heads. Compiled once per level.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A task is one head of one sequence. Its queries are put into panels once; then, for each block of keys, for each
+ * block of queries: p and ds as [key][query], ds k added to dq, and p d_o and ds q added to the block's dv and dk,
+ * which are complete when all queries have passed. Heads that share keys leave f32 parts, which a later step adds in
+ * their order. Every sum is made in an order that depends on the sequence alone. */
+#include "attention_backward_cpu.h"
+#include "attention_dbias_cpu.h"
+
+/* One head of one sequence, in a worker's scratch memory. */
+typedef struct head_t {
+    const job_t *job;
+    const seq_t *s;
+    int64_t b, h;
+    queries_t q;
+    char *scratch;
+    double dslope;
+} head_t;
+
+SKR_FN char *in(const head_t *w, int64_t at)
+{
+    return w->scratch + at;
+}
+
+/* Rows of x for sums over queries: columns in panels, k along the queries, block of queries by block. bad: rows that
+ * are not finite, taken as 0. */
+static void pack_for_sums(const head_t *w, const skr_attention_rows *x, int64_t width, uint8_t *bad, char *to)
+{
+    const job_t *job = w->job;
+    const skr_attention_cpu *c = &job->cpu;
+    const skr_gemm_tile *t = &c->s_tile;
+    int size = kind_bytes(c->s_kind);
+    for (int64_t i0 = 0; i0 < w->s->s.q_len; i0 += c->block_q) {
+        int64_t n = least(c->block_q, w->s->s.q_len - i0), pad = up_to(n, t->nr);
+        int64_t at = row_at(job, x, w->b, w->s->s.q + i0, w->h);
+        for (int64_t r = 0; r < n; r++)
+            bad[i0 + r] = !is_finite(x->type, x->data, at + r * x->token, width);
+        staged rows =
+            stage_rows(c->s_kind, x->type, x->data, at, x->token, n, width, bad + i0, NULL, in(w, c->in_stage));
+        for (int64_t col = 0; col < width; col += t->nr, to += t->nr * pad * size)
+            pack_moved(c->s_kind, rows.data + col * size, 1, rows.stride, (int)least(t->nr, width - col), t->nr, t->kb,
+                       n, pad, to);
+    }
+}
+
+/* ---------------------------------------------------------------- dq */
+
+/* dq += ds k of the panel at p: [column][query]. */
+static void add_dq(const head_t *w, const panel_t *p, int64_t j0, int n, const void *ds, float *dq)
+{
+    const job_t *job = w->job;
+    const skr_attention_cpu *c = &job->cpu;
+    int mr = c->s_tile.mr, nr = p->nr, pad = (int)up_to(n, c->s_tile.granule), size = kind_bytes(c->s_kind);
+    const char *k = kt_panels(job, p->hk, p->s->v_row + j0);
+    _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
+    for (int64_t d = 0; d < job->d; d += mr, k += mr * pad * size, dq += mr * nr) {
+        micro(c->s_kind, pad, k, ds, t);
+        for (int i = 0; i < mr * nr; i += SKR_LANES)
+            v_store_float(SKR_F32, dq, i, v_add(v_load(SKR_F32, dq, i), v_load(SKR_F32, t, i)));
+    }
+}
+
+/* Keys that are not finite: only for the queries that see them. */
+static void add_bad_dq(const head_t *w, const panel_t *p, int64_t j0, int n, const float *ds, float *dq)
+{
+    const job_t *job = w->job;
+    const uint8_t *bad = bad_keys(job, p->hk, p->s->v_row + j0);
+    for (int k = 0; k < n; k++)
+        for (int64_t d = 0; bad[k] && d < job->d; d++) {
+            float x = one_float(job->k.type, job->k.data, row_at(job, &job->k, p->b, p->s->s.k + j0 + k, p->hk) + d);
+            for (int r = 0; r < p->rows; r++)
+                if (ds[k * p->nr + r] != 0)
+                    dq[d * p->nr + r] += ds[k * p->nr + r] * x;
+        }
+}
+
+static void store_dq(const head_t *w, const float *dq)
+{
+    const job_t *job = w->job;
+    int nr = job->cpu.s_tile.nr;
+    int64_t panel = up_to(job->d, job->cpu.s_tile.mr) * nr;
+    float row[SKR_ATTENTION_MAX_D], old[SKR_ATTENTION_MAX_D];
+    for (int64_t i = 0; i < w->s->s.q_len; i++) {
+        const float *from = dq + i / nr * panel + i % nr;
+        int64_t at = row_at(job, &job->dq, w->b, w->s->s.q + i, w->h);
+        if (job->accumulate)
+            load_neighbours(job->dq.type, job->dq.data, at, (int)job->d, old);
+        for (int64_t d = 0; d < job->d; d++)
+            row[d] = from[d * nr] * job->scale + (job->accumulate ? old[d] : 0);
+        store_run(job->dq.type, job->dq.data, at, 1, (int)job->d, row);
+    }
+}
+
+/* ---------------------------------------------------------------- dk and dv */
+
+/* x [n][nr] of panel a of a block of queries into the panels that sums over queries read: rows are keys. */
+static void turn(const job_t *job, int64_t a, int n, const void *x, char *to)
+{
+    const skr_attention_cpu *c = &job->cpu;
+    int mr = c->s_tile.mr, nr = c->s_tile.nr, size = kind_bytes(c->s_kind);
+    for (int k = 0; k < n; k += mr)
+        pack_moved(c->s_kind, (const char *)x + (int64_t)k * nr * size, nr, 1, n - k < mr ? n - k : mr, mr,
+                   c->s_tile.ka, nr, nr, to + (k * c->block_q + a * nr * mr) * size);
+}
+
+/* out [n keys][width] += x times rows of queries, over panels [first, end) of a block of queries. */
+static void add_sums(const job_t *job, const char *x, const char *rows, int64_t pad, int64_t first, int64_t end, int n,
+                     int64_t width, float *out)
+{
+    const skr_attention_cpu *c = &job->cpu;
+    int mr = c->s_tile.mr, nr = c->s_tile.nr, size = kind_bytes(c->s_kind);
+    _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
+    for (int64_t col = 0; col < width; col += nr, rows += nr * pad * size)
+        for (int k = 0; k < n; k += mr, out += mr * nr) {
+            micro(c->s_kind, (end - first) * nr, x + (k * c->block_q + first * nr * mr) * size,
+                  rows + first * nr * nr * size, t);
+            for (int i = 0; i < mr * nr; i += SKR_LANES)
+                v_store_float(SKR_F32, out, i, v_add(v_load(SKR_F32, out, i), v_load(SKR_F32, t, i)));
+        }
+}
+
+/* Element (key, column) of what add_sums makes. */
+SKR_FN int64_t sum_at(const job_t *job, int n, int64_t key, int64_t column)
+{
+    int mr = job->cpu.s_tile.mr, nr = job->cpu.s_tile.nr;
+    return column / nr * up_to(n, mr) * nr + key * nr + column % nr;
+}
+
+/* Queries whose rows are not finite: only for the keys that they see. x: [n][nr] of their panel. */
+static void add_bad_sums(const head_t *w, const panel_t *p, const skr_attention_rows *rows, int64_t width,
+                         const uint8_t *bad, int n, const float *x, float *out)
+{
+    const job_t *job = w->job;
+    for (int r = 0; r < p->rows; r++)
+        for (int64_t d = 0; bad[p->i0 + r] && d < width; d++) {
+            float y = one_float(rows->type, rows->data, row_at(job, rows, p->b, p->s->s.q + p->i0 + r, p->h) + d);
+            for (int k = 0; k < n; k++)
+                if (x[k * p->nr + r] != 0)
+                    out[sum_at(job, n, k, d)] += x[k * p->nr + r] * y;
+        }
+}
+
+/* n rows of dk or dv from key j0 on: to the output, or to this head's part. */
+static void store_keys(const head_t *w, const skr_attention_rows *out, int64_t part_at, int64_t width, float scale,
+                       int64_t j0, int n, const float *from)
+{
+    const job_t *job = w->job;
+    float row[SKR_ATTENTION_MAX_D], old[SKR_ATTENTION_MAX_D];
+    for (int k = 0; k < n; k++) {
+        int64_t token = w->s->s.k + j0 + k, at = row_at(job, out, w->b, token, w->h);
+        bool add = job->accumulate && part_at < 0;
+        if (add)
+            load_neighbours(out->type, out->data, at, (int)width, old);
+        for (int64_t d = 0; d < width; d++)
+            row[d] = from[sum_at(job, n, k, d)] * scale + (add ? old[d] : 0);
+        if (part_at < 0)
+            store_run(out->type, out->data, at, 1, (int)width, row);
+        else
+            __builtin_memcpy((float *)((char *)job->head.workspace + part_at) +
+                                 part_row(job, w->b, token, w->h) * width,
+                             row, (size_t)width * 4);
+    }
+}
+
+/* ---------------------------------------------------------------- one head */
+
+/* x in the products' type: [n][nr], and as panels of b. */
+typedef struct operand {
+    const void *rows, *panel;
+} operand;
+
+static operand operand_of(const head_t *w, int n, float *x)
+{
+    const skr_attention_cpu *c = &w->job->cpu;
+    int nr = c->s_tile.nr, pad = (int)up_to(n, c->s_tile.granule);
+    for (int i = n * nr; i < pad * nr; i += SKR_LANES)
+        v_store_float(SKR_F32, x, i, v_set1(0.0f));
+    if (c->s_kind == SKR_GEMM_F32)
+        return (operand){x, x};
+    uint16_t *rows = (uint16_t *)in(w, c->in_rows);
+    for (int i = 0; i < pad * nr; i += SKR_LANES)
+        v_store_float(SKR_BF16, rows, i, v_load(SKR_F32, x, i));
+    pack_moved(c->s_kind, (const char *)rows, 1, nr, nr, nr, c->s_tile.kb, pad, pad, in(w, c->in_p));
+    return (operand){rows, in(w, c->in_p)};
+}
+
+/* dslopes' sum over a tile. */
+static double slope_sum(const panel_t *p, int64_t j0, int n, const float *ds)
+{
+    const job_t *job = p->job;
+    int64_t of_tokens = job->packed ? 0 : p->b;
+    double sum = 0;
+    for (int r = 0; r < p->rows; r++) {
+        int64_t pi = skr_attention_place(&job->q_positions, of_tokens, p->s->s.q, p->i0 + r) + p->diagonal;
+        for (int k = 0; k < n; k++) {
+            int64_t apart = pi - skr_attention_place(&job->k_positions, of_tokens, p->s->s.k, j0 + k);
+            sum -= (double)ds[k * p->nr + r] * (double)(apart < 0 ? -apart : apart);
+        }
+    }
+    return sum;
+}
+
+static void times(int n, const float *by, float *x)
+{
+    for (int i = 0; i < n; i += SKR_LANES)
+        v_store_float(SKR_F32, x, i, v_mul(v_load(SKR_F32, x, i), v_load(SKR_F32, by, i)));
+}
+
+/* A panel of queries against n keys from j0 on: its dq, and p and ds for the sums over queries. */
+static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block, int64_t j0, int n, bool bad_k,
+                       const uint8_t *bad_q, const uint8_t *bad_do)
+{
+    const job_t *job = w->job;
+    const skr_attention_cpu *c = &job->cpu;
+    float *s = (float *)in(w, c->in_s), *ds = (float *)in(w, c->in_dp);
+    float *dq = (float *)in(w, c->in_dq) + a * up_to(job->d, c->s_tile.mr) * p->nr;
+    gradient_tile(p, &w->q, a, j0, n, w->scratch);
+    if (job->dslopes.data)
+        w->dslope += slope_sum(p, j0, n, ds);
+    if (job->softcap != 0)
+        times(n * p->nr, (const float *)in(w, c->in_slope), ds);
+    if (job->dv.data) {
+        turn(job, in_block, n, operand_of(w, n, s).rows, in(w, c->in_pt));
+        add_bad_sums(w, p, &job->d_o, job->d_v, bad_do, n, s, (float *)in(w, c->in_dv));
+    }
+    operand x = operand_of(w, n, ds);
+    if (job->dk.data) {
+        turn(job, in_block, n, x.rows, in(w, c->in_dst));
+        add_bad_sums(w, p, &job->q, job->d, bad_q, n, ds, (float *)in(w, c->in_dk));
+    }
+    if (job->dq.data) {
+        add_dq(w, p, j0, n, x.panel, dq);
+        if (bad_k)
+            add_bad_dq(w, p, j0, n, ds, dq);
+    }
+}
+
+/* Keys from j0 on against all queries. */
+static void keys_step(head_t *w, int64_t j0, const uint8_t *bad_q, const uint8_t *bad_do)
+{
+    const job_t *job = w->job;
+    const skr_attention_cpu *c = &job->cpu;
+    int nr = c->s_tile.nr, mr = c->s_tile.mr, n = (int)least(c->block_k, w->s->s.k_len - j0);
+    float *dk = (float *)in(w, c->in_dk), *dv = (float *)in(w, c->in_dv);
+    bool bad_k = __builtin_memchr(bad_keys(job, w->h / job->group, w->s->v_row + j0), 1, (size_t)n) != NULL;
+    __builtin_memset(dk, 0, (size_t)(up_to(n, mr) * up_to(job->d, nr)) * 4);
+    __builtin_memset(dv, 0, (size_t)(up_to(n, mr) * up_to(job->d_v, nr)) * 4);
+    for (int64_t i0 = 0; i0 < w->s->s.q_len; i0 += c->block_q) {
+        int64_t queries = least(c->block_q, w->s->s.q_len - i0), pad = up_to(queries, nr), first = -1, end = 0;
+        for (int64_t a = 0; a < pad / nr; a++) {
+            panel_t p = panel_of(job, w->s, w->b, w->h, i0 + a * nr);
+            int64_t from, to;
+            panel_range(&p, &from, &to);
+            if (from >= j0 + n || to <= j0)
+                continue;
+            first = first < 0 ? a : first;
+            end = a + 1;
+            panel_step(w, &p, i0 / nr + a, a, j0, n, bad_k, bad_q, bad_do);
+        }
+        if (first < 0)
+            continue;
+        int size = kind_bytes(c->s_kind);
+        if (job->dv.data)
+            add_sums(job, in(w, c->in_pt), in(w, c->in_dot) + i0 * up_to(job->d_v, nr) * size, pad, first, end, n,
+                     job->d_v, dv);
+        if (job->dk.data)
+            add_sums(job, in(w, c->in_dst), in(w, c->in_qt) + i0 * up_to(job->d, nr) * size, pad, first, end, n, job->d,
+                     dk);
+    }
+    if (job->dk.data)
+        store_keys(w, &job->dk, c->dk_at, job->d, job->scale, j0, n, dk);
+    if (job->dv.data)
+        store_keys(w, &job->dv, c->dv_at, job->d_v, 1, j0, n, dv);
+}
+
+static double sink_sum(const head_t *w)
+{
+    double sum = 0;
+    float sink = scale_at(&w->job->sinks, 0, w->h, 0) * LOG2E, all[SKR_LANES];
+    for (int64_t i = 0; i < w->s->s.q_len; i++) {
+        v_store_float(SKR_F32, all, 0, v_exp2_normal(v_set1(sink - w->q.lse[i])));
+        sum -= w->q.lse[i] == __builtin_inff() ? 0 : (double)all[0] * (double)w->q.delta[i];
+    }
+    return sum;
+}
+
+static void head_task(const job_t *job, int64_t task, int worker)
+{
+    const skr_attention_cpu *c = &job->cpu;
+    int64_t h = task % job->heads, b = task / job->heads;
+    seq_t s = sequence(job, b);
+    head_t w = {.job = job, .s = &s, .b = b, .h = h, .scratch = scratch_of(job, worker, 0)};
+    uint8_t *bad_q = (uint8_t *)in(&w, c->in_bad), *bad_do = bad_q + up_to(job->length, c->s_tile.nr);
+    double *parts = (double *)((char *)job->head.workspace + c->parts_at);
+    w.q = take_queries(job, b, h, s.s.q, s.s.q_len, w.scratch);
+    pack_for_sums(&w, &job->q, job->d, bad_q, in(&w, c->in_qt));
+    pack_for_sums(&w, &job->d_o, job->d_v, bad_do, in(&w, c->in_dot));
+    __builtin_memset(in(&w, c->in_dq), 0, (size_t)(up_to(s.s.q_len, c->s_tile.nr) * up_to(job->d, c->s_tile.mr)) * 4);
+    for (int64_t j0 = 0; j0 < s.s.k_len; j0 += c->block_k)
+        keys_step(&w, j0, bad_q, bad_do);
+    if (job->dq.data)
+        store_dq(&w, (const float *)in(&w, c->in_dq));
+    parts[b * job->heads + h] = w.dslope;
+    parts[(job->batch + b) * job->heads + h] = job->sinks.data ? sink_sum(&w) : 0;
+}
+
+/* ---------------------------------------------------------------- sums over heads and batches */
+
+/* dk or dv of one block of keys: the parts of the heads that share them, in their order. */
+static void join_heads(const job_t *job, const skr_attention_rows *out, int64_t part_at, int64_t width, int64_t b,
+                       int64_t hk, int64_t token)
+{
+    const float *parts = (const float *)((const char *)job->head.workspace + part_at);
+    float row[SKR_ATTENTION_MAX_D];
+    int64_t at = row_at(job, out, b, token, hk);
+    if (job->accumulate)
+        load_neighbours(out->type, out->data, at, (int)width, row);
+    else
+        __builtin_memset(row, 0, (size_t)width * 4);
+    for (int64_t g = 0; g < job->group; g++) {
+        const float *from = parts + part_row(job, b, token, hk * job->group + g) * width;
+        for (int64_t d = 0; d < width; d++)
+            row[d] += from[d];
+    }
+    store_run(out->type, out->data, at, 1, (int)width, row);
+}
+
+static void join_task(const job_t *job, int64_t task)
+{
+    const skr_attention_cpu *c = &job->cpu;
+    int64_t hk = task % job->heads_k, block = task / job->heads_k, b = sequence_of_block(job, block, true);
+    if (b < 0)
+        return;
+    seq_t s = sequence(job, b);
+    int64_t j0 = (block - s.k_block) * c->block_k, end = least(j0 + c->block_k, s.s.k_len);
+    for (int64_t j = j0; j < end; j++) {
+        if (c->dk_at >= 0)
+            join_heads(job, &job->dk, c->dk_at, job->d, b, hk, s.s.k + j);
+        if (c->dv_at >= 0)
+            join_heads(job, &job->dv, c->dv_at, job->d_v, b, hk, s.s.k + j);
+    }
+}
+
+/* dslopes and dsinks from their parts. */
+static void join_parts(const job_t *job, const skr_attention_scales *out, const double *parts)
+{
+    bool each = out->batch != 0;
+    for (int64_t first = 0; first < (each ? job->batch : 1); first++)
+        for (int64_t h = 0; h < job->heads; h++) {
+            float *to = out->data + first * out->batch + h * out->head;
+            double sum = job->accumulate ? (double)*to : 0;
+            for (int64_t b = first; b < (each ? first + 1 : job->batch); b++)
+                sum += parts[b * job->heads + h];
+            *to = (float)sum;
+        }
+}
+
+static void sum_task(const job_t *job, int64_t task)
+{
+    const double *parts = (const double *)((const char *)job->head.workspace + job->cpu.parts_at);
+    if (task) {
+        join_task(job, task - 1);
+        return;
+    }
+    if (job->dslopes.data)
+        join_parts(job, &job->dslopes, parts);
+    if (job->dsinks.data)
+        join_parts(job, &job->dsinks, parts + job->batch * job->heads);
+}
+
+/* ---------------------------------------------------------------- tokens of no sequence */
+
+static void clear(const job_t *job, const skr_attention_rows *x, int64_t heads, int64_t width, int64_t from, int64_t to)
+{
+    int size = skr_type_bytes(x->type);
+    for (int64_t t = from; x->data && !job->accumulate && t < to; t++)
+        for (int64_t h = 0; h < heads; h++)
+            __builtin_memset((char *)x->data + row_at(job, x, 0, t, h) * size, 0, (size_t)(width * size));
+}
+
+static void clear_queries(const job_t *job, int64_t from, int64_t to)
+{
+    clear(job, &job->dq, job->heads, job->d, from, to);
+}
+
+static void clear_keys(const job_t *job, int64_t from, int64_t to)
+{
+    clear(job, &job->dk, job->heads_k, job->d, from, to);
+    clear(job, &job->dv, job->heads_k, job->d_v, from, to);
+}
+
+static void pack_backward(const job_t *job, int64_t task, int worker)
+{
+    int64_t h = task % job->heads_k, block = task / job->heads_k, b = sequence_of_block(job, block, true);
+    if (b < 0)
+        return;
+    seq_t s = sequence(job, b);
+    pack_block_backward(job, h, b, &s, (block - s.k_block) * job->cpu.block_k,
+                        scratch_of(job, worker, job->cpu.in_stage));
+}
+
+void SKR_KERNEL(attention_backward)(const void *given, int step, int64_t task, int worker);
+void SKR_KERNEL(attention_backward)(const void *given, int step, int64_t task, int worker)
+{
+    const job_t *job = given;
+#if defined(SKR_LEVEL_amx)
+    amx_begin();
+#endif
+    if (step == SKR_ATTENTION_TABLE) {
+        if (!make_table(job))
+            __atomic_store_n(job->head.error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
+        each_gap(job, false, clear_queries);
+        each_gap(job, true, clear_keys);
+    } else if (step == SKR_ATTENTION_PACK) {
+        pack_backward(job, task, worker);
+    } else if (step == SKR_ATTENTION_ROWS) {
+        head_task(job, task, worker);
+    } else if (step == SKR_ATTENTION_SUM) {
+        sum_task(job, task);
+    } else {
+        dbias_task(job, task, worker);
+    }
+#if defined(SKR_LEVEL_amx)
+    amx_end();
+#endif
+}

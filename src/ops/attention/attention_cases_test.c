@@ -1,0 +1,491 @@
+/* attention_cases_test.c - what is tried with attention's operations: correctness and bench.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "attention_cases_test.h"
+
+static void both(struct spec s)
+{
+    attention_forward(s);
+    attention_backward(s);
+}
+
+/* ---------------------------------------------------------------- features, alone and in pairs */
+
+static const struct feature {
+    unsigned has;
+    int bias_dims, mask_dims, layout;
+    int64_t left, right, hk;
+    bool other_o, gapped;
+    float scale;
+} features[] = {
+    {.has = CAUSAL},
+    {.has = CAUSAL | TOP_LEFT},
+    {.has = WINDOW, .left = 5, .right = 3},
+    {.has = WINDOW, .left = -1, .right = 2},
+    {.has = SOFTCAP},
+    {.has = SLOPES},
+    {.has = SLOPES_BATCH},
+    {.has = BIAS, .bias_dims = B | H | SQ | SK},
+    {.has = BIAS, .bias_dims = H | SK},
+    {.has = MASK, .mask_dims = B | H | SQ | SK},
+    {.has = MASK, .mask_dims = SQ | SK},
+    {.has = KEY_MASK},
+    {.has = SINKS},
+    {.has = DROPOUT},
+    {.has = POSITIONS},
+    {.has = Q_POSITIONS},
+    {.has = IDS},
+    {.has = IDS_UP_TO},
+    {.has = DLSE},
+    {.has = ACCUMULATE},
+    {.layout = SAKER_THD},
+    {.layout = SAKER_BHSD},
+    {.hk = 2},
+    {.other_o = true},
+    {.gapped = true},
+    {.scale = -0.4f},
+};
+
+static void apply(struct spec *s, const struct feature *f)
+{
+    s->has |= f->has;
+    s->bias_dims |= f->bias_dims;
+    s->mask_dims |= f->mask_dims;
+    s->layout = f->layout ? f->layout : s->layout;
+    s->hk = f->hk ? f->hk : s->hk;
+    s->o = f->other_o ? SAKER_F32 : s->o;
+    s->memory = f->gapped ? SUITE_GAPPED : s->memory;
+    s->scale = f->scale != 0 ? f->scale : s->scale;
+    if (f->has & WINDOW) {
+        s->left = f->left;
+        s->right = f->right;
+    }
+}
+
+/* dlse and accumulate say nothing to forward. */
+static void at_both(struct spec s)
+{
+    attention_backward(s);
+    s.has &= ~(unsigned)(DLSE | ACCUMULATE);
+    attention_forward(s);
+}
+
+static void feature_cases(void)
+{
+    const struct spec base = {.b = 2, .s = 21, .sk = 34, .hq = 4, .d = 10, .dv = 7};
+    foreach (i, features) {
+        foreach (t, floats) {
+            struct spec s = base;
+            s.type = floats[t];
+            apply(&s, &features[i]);
+            at_both(s);
+            s.s = 130; /* several blocks of queries and of keys */
+            s.sk = 301;
+            s.b = 1;
+            s.hq = s.hk ? 2 : 1;
+            s.hk = s.hk ? 1 : 0;
+            s.use = t == i % 3 ? SUITE_CHECK : SUITE_ALL;
+            at_both(s);
+        }
+        for (size_t j = 0; j < i; j++) {
+            struct spec s = base;
+            s.type = floats[(i + j) % 3];
+            s.s = 11 + (int64_t)(i + j) % 7;
+            apply(&s, &features[j]);
+            apply(&s, &features[i]);
+            at_both(s);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- shapes, layouts, dims */
+
+static void shape_cases(void)
+{
+    static const int64_t sizes[][2] = {{1, 1},    {2, 3},     {3, 1},     {7, 9},    {8, 8},     {16, 16},   {31, 33},
+                                       {40, 40},  {64, 64},   {80, 80},   {96, 96},  {128, 128}, {192, 128}, {256, 256},
+                                       {288, 72}, {320, 320}, {576, 512}, {17, 512}, {576, 1}};
+    static const int64_t lengths[][2] = {{1, 1},  {1, 40}, {40, 1}, {12, 256}, {13, 257}, {96, 255},
+                                         {97, 3}, {0, 5},  {5, 0},  {3, 513},  {200, 77}};
+    foreach (t, floats) {
+        foreach (i, sizes)
+            both((struct spec){.type = floats[t],
+                               .b = 1,
+                               .s = 5,
+                               .sk = 19,
+                               .hq = 2,
+                               .d = sizes[i][0],
+                               .dv = sizes[i][1],
+                               .use = sizes[i][0] > 64 && t != i % 3 ? SUITE_ALL : SUITE_CHECK});
+        foreach (i, lengths)
+            for (unsigned causal = 0; causal < 2; causal++)
+                both((struct spec){.type = floats[t],
+                                   .b = 2,
+                                   .s = lengths[i][0],
+                                   .sk = lengths[i][1],
+                                   .hq = 2,
+                                   .hk = 1,
+                                   .d = 9,
+                                   .dv = 6,
+                                   .has = (causal ? CAUSAL : 0) | (i % 2 ? SINKS : 0)});
+        for (int m = SUITE_PADDED; m <= SUITE_EXPANDED; m++)
+            for (int layout = 0; layout < 3; layout++)
+                both((struct spec){.type = floats[t],
+                                   .layout = layout,
+                                   .b = 2,
+                                   .s = 14,
+                                   .sk = 14,
+                                   .hq = 4,
+                                   .hk = 2,
+                                   .d = 16,
+                                   .has = CAUSAL,
+                                   .memory = (suite_layout)m});
+    }
+    for (int dims = 0; dims < 16; dims++) {
+        both((struct spec){.type = floats[dims % 3],
+                           .b = 2,
+                           .s = 17,
+                           .sk = 15,
+                           .hq = 4,
+                           .hk = 2,
+                           .d = 8,
+                           .has = BIAS,
+                           .bias = floats[dims / 3 % 3],
+                           .bias_dims = dims});
+        both((struct spec){.type = floats[dims % 3],
+                           .b = 3,
+                           .s = 20,
+                           .sk = 21,
+                           .hq = 2,
+                           .d = 8,
+                           .has = BIAS | MASK,
+                           .bias = SAKER_BF16,
+                           .bias_dims = dims,
+                           .mask_dims = 15 - dims,
+                           .layout = SAKER_THD});
+    }
+    static const int64_t ratios[] = {2, 3, 5, 8, 16, 32, 71};
+    foreach (i, ratios)
+        both((struct spec){.type = floats[i % 3],
+                           .b = 1,
+                           .s = 6,
+                           .sk = 9,
+                           .hq = ratios[i] * (i % 2 + 1),
+                           .hk = (int64_t)(i % 2) + 1,
+                           .d = 8,
+                           .has = CAUSAL});
+}
+
+/* ---------------------------------------------------------------- what has a name */
+
+static void named_cases(void)
+{
+    foreach (t, floats) {
+        saker_type type = floats[t];
+        /* rows that see nothing */
+        both((struct spec){.type = type, .b = 1, .s = 30, .sk = 7, .hq = 2, .d = 8, .has = CAUSAL});
+        both((struct spec){.type = type, .b = 1, .s = 30, .sk = 7, .hq = 2, .d = 8, .has = CAUSAL | SINKS});
+        both((struct spec){.type = type,
+                           .b = 2,
+                           .s = 9,
+                           .sk = 40,
+                           .hq = 2,
+                           .d = 8,
+                           .has = BIAS,
+                           .bias_dims = B | H | SQ | SK,
+                           .bias_fill = SUITE_MASKED});
+        both((struct spec){
+            .type = type, .b = 1, .s = 40, .sk = 40, .hq = 1, .d = 8, .has = WINDOW, .left = 0, .right = 0});
+        both((struct spec){
+            .type = type, .b = 1, .s = 40, .sk = 30, .hq = 1, .d = 8, .has = WINDOW, .left = 1000, .right = 1000});
+        /* NaN and infinity, seen and behind masks */
+        for (int fill = SUITE_ONE_NAN; fill <= SUITE_ONE_INF; fill++)
+            for (int what = 0; what < 3; what++)
+                for (int mask = 0; mask < 3; mask++) {
+                    struct spec s = {.type = type,
+                                     .b = 1,
+                                     .s = 33,
+                                     .sk = 33,
+                                     .hq = 2,
+                                     .d = 8,
+                                     .has = mask == 0   ? CAUSAL
+                                            : mask == 1 ? MASK
+                                                        : KEY_MASK,
+                                     .mask_dims = SQ | SK};
+                    *(what == 0 ? &s.q : what == 1 ? &s.k : &s.v) = (suite_fill)fill;
+                    attention_forward(s);
+                    if (fill == SUITE_ONE_NAN)
+                        attention_backward(s);
+                }
+        /* packed sequences */
+        for (int cu = CU_SHORT; cu <= CU_RANDOM; cu++)
+            both((struct spec){.type = type,
+                               .layout = SAKER_THD,
+                               .b = 5,
+                               .s = 40,
+                               .sk = 50,
+                               .hq = 2,
+                               .hk = 1,
+                               .d = 8,
+                               .cu = cu,
+                               .has = CAUSAL});
+        both((struct spec){.type = type, .layout = SAKER_THD, .b = 20, .s = 30, .sk = 300, .hq = 2, .d = 8});
+        both((struct spec){
+            .type = type, .layout = SAKER_THD, .b = 0, .s = 3, .sk = 4, .hq = 2, .d = 8, .cu = CU_RANDOM});
+        both(
+            (struct spec){.type = type, .layout = SAKER_THD, .b = 1, .s = 13, .sk = 20, .hq = 2, .d = 8, .has = NO_CU});
+        both((struct spec){.type = type,
+                           .layout = SAKER_THD,
+                           .b = 2,
+                           .s = 40,
+                           .sk = 44,
+                           .hq = 2,
+                           .d = 8,
+                           .pad = 18,
+                           .has = BIAS | MASK,
+                           .bias_dims = SQ | SK,
+                           .mask_dims = B | SQ | SK});
+        /* outputs that are left out */
+        attention_backward(
+            (struct spec){.type = type, .b = 1, .s = 9, .sk = 12, .hq = 2, .hk = 1, .d = 8, .has = NO_DQ});
+        attention_backward(
+            (struct spec){.type = type, .b = 1, .s = 9, .sk = 12, .hq = 2, .hk = 1, .d = 8, .has = NO_DK});
+        attention_backward(
+            (struct spec){.type = type, .b = 1, .s = 9, .sk = 12, .hq = 2, .hk = 1, .d = 8, .has = NO_DV | NO_DK});
+        attention_forward(
+            (struct spec){.type = type, .b = 2, .s = 9, .sk = 12, .hq = 2, .hk = 1, .d = 8, .has = NO_LSE});
+        /* large logits at each remainder of a tile */
+        for (int64_t n = 250; n < 274; n++) {
+            attention_forward((struct spec){.type = type,
+                                            .b = 1,
+                                            .s = 5,
+                                            .sk = n,
+                                            .hq = 1,
+                                            .d = 8,
+                                            .scale = n % 2 ? 40 : -3500,
+                                            .has = n % 3 == 0   ? WINDOW
+                                                   : n % 3 == 1 ? CAUSAL
+                                                                : 0,
+                                            .left = 255,
+                                            .right = 1});
+            attention_forward((struct spec){.type = type,
+                                            .b = 1,
+                                            .s = 5,
+                                            .sk = n - 249,
+                                            .hq = 1,
+                                            .d = 8,
+                                            .scale = n % 2 ? 40 : -3500,
+                                            .has = n % 3 == 0 ? MASK : 0,
+                                            .mask_dims = SQ | SK});
+        }
+        both((struct spec){.type = type, .b = 1, .s = 9, .sk = 12, .hq = 2, .d = 8, .q = SUITE_TINY, .k = SUITE_TINY});
+    }
+    attention_forward((struct spec){.type = SAKER_F16, .b = 1, .s = 9, .sk = 12, .hq = 2, .d = 8, .v = SUITE_MAX});
+    attention_forward((struct spec){.type = SAKER_F32,
+                                    .layout = SAKER_THD,
+                                    .b = 100000,
+                                    .s = 100000,
+                                    .sk = 100000,
+                                    .hq = 1,
+                                    .d = 2,
+                                    .cu = CU_COUNT,
+                                    .has = CAUSAL});
+    attention_backward((struct spec){.type = SAKER_BF16,
+                                     .layout = SAKER_THD,
+                                     .b = 100000,
+                                     .s = 100000,
+                                     .sk = 100000,
+                                     .hq = 1,
+                                     .d = 2,
+                                     .cu = CU_COUNT,
+                                     .use = SUITE_ALL});
+}
+
+/* ---------------------------------------------------------------- quantised inputs */
+
+static void quant_cases(void)
+{
+    for (int descale = 1; descale < 4; descale++)
+        attention_forward((struct spec){.type = SAKER_I8,
+                                        .b = 2,
+                                        .s = 5,
+                                        .sk = 9,
+                                        .hq = 4,
+                                        .hk = 2,
+                                        .d = 8,
+                                        .descale = descale,
+                                        .block = 3,
+                                        .scale = 1e-4f});
+    static const unsigned masks[] = {0, CAUSAL, WINDOW | SOFTCAP, BIAS | KEY_MASK, SINKS | DROPOUT};
+    foreach (m, masks)
+        for (int descale = 0; descale < 4; descale++) {
+            struct spec s = {.b = 2,
+                             .s = 13,
+                             .sk = 290,
+                             .hq = 4,
+                             .hk = 2,
+                             .d = 24,
+                             .dv = 40,
+                             .has = masks[m],
+                             .left = 9,
+                             .right = 4,
+                             .bias_dims = H | SK,
+                             .descale = descale,
+                             .block = m % 2 ? 128 : 7,
+                             .scale = 1e-5f,
+                             .o = floats[(size_t)(descale + (int)m) % 3],
+                             .layout = (int)m % 3};
+            s.type = SAKER_I8;
+            attention_forward(s);
+            s.has |= P_SCALE;
+            attention_forward(s);
+            s.has ^= P_SCALE | K_I8;
+            s.type = s.o;
+            s.scale = 4e-3f;
+            attention_forward(s);
+            s.has ^= K_I8;
+            s.type = SAKER_E4M3;
+            s.scale = 0;
+            s.descale = descale == 3 ? 2 : descale;
+            attention_forward(s);
+        }
+}
+
+/* ---------------------------------------------------------------- random combinations */
+
+static uint64_t next(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static struct spec random_spec(uint64_t number)
+{
+    static const int64_t sizes[] = {1, 5, 8, 16, 24, 33, 64, 72, 128};
+    uint64_t r = number * 0x9e3779b97f4a7c15u + 1;
+    struct spec s = {.note = "random", .type = floats[next(&r) % 3]};
+    s.b = 1 + (int64_t)next(&r) % 3;
+    s.hk = 1 + (int64_t)next(&r) % 2;
+    s.hq = s.hk * (1 + (int64_t)next(&r) % 3);
+    s.s = 1 + (int64_t)(next(&r) % (next(&r) % 8 ? 40 : 160));
+    s.sk = 1 + (int64_t)(next(&r) % (next(&r) % 8 ? 60 : 530));
+    s.d = sizes[next(&r) % 9];
+    s.dv = next(&r) % 2 ? s.d : sizes[next(&r) % 9];
+    s.layout = (int)(next(&r) % 3);
+    s.o = next(&r) % 4 ? s.type : floats[next(&r) % 3];
+    s.bias = floats[next(&r) % 3];
+    s.bias_dims = (int)(next(&r) % 16);
+    s.mask_dims = (int)(next(&r) % 16);
+    s.left = (int64_t)(next(&r) % 40) - 1;
+    s.right = (int64_t)(next(&r) % 20) - 1;
+    s.memory = next(&r) % 3 ? SUITE_COMPACT : (suite_layout)(1 + next(&r) % 3);
+    static const unsigned some[] = {CAUSAL, WINDOW,  SOFTCAP,   SLOPES, BIAS, MASK,      KEY_MASK,
+                                    SINKS,  DROPOUT, POSITIONS, IDS,    DLSE, ACCUMULATE};
+    foreach (i, some)
+        s.has |= next(&r) % 4 == 0 ? some[i] : 0;
+    if (s.has & (CAUSAL | WINDOW) && next(&r) % 4 == 0)
+        s.has |= TOP_LEFT;
+    if (s.has & SLOPES && next(&r) % 2)
+        s.has ^= SLOPES | SLOPES_BATCH;
+    if (s.has & IDS && next(&r) % 2)
+        s.has ^= IDS | IDS_UP_TO;
+    return s;
+}
+
+static void random_cases(void)
+{
+    static char notes[2000][12];
+    for (int i = 0; i < 2000; i++) {
+        struct spec s = random_spec((uint64_t)i);
+        snprintf(notes[i], sizeof notes[i], "r%d", i);
+        s.note = notes[i];
+        s.use = i < 100 ? SUITE_CHECK : SUITE_ALL;
+        at_both(s);
+    }
+}
+
+/* ---------------------------------------------------------------- bench */
+
+static void bench_cases(void)
+{
+    static const saker_type types[] = {SAKER_F32, SAKER_BF16};
+    static const int64_t lengths[] = {512, 1024, 2048, 4096};
+    foreach (t, types)
+        foreach (n, lengths)
+            for (int64_t d = 64; d <= 128; d += 64)
+                for (unsigned causal = 0; causal < 2; causal++) {
+                    int use = SUITE_BENCH | (lengths[n] == 2048 && d == 128 && !causal ? SUITE_DEMO : 0);
+                    both((struct spec){.type = types[t],
+                                       .b = 1,
+                                       .s = lengths[n],
+                                       .sk = lengths[n],
+                                       .hq = 4096 / lengths[n] * 2,
+                                       .d = d,
+                                       .has = causal ? CAUSAL : 0,
+                                       .use = use,
+                                       .layout = SAKER_BHSD});
+                }
+    static const unsigned options[] = {BIAS, SLOPES | CAUSAL, WINDOW, SOFTCAP, SINKS};
+    foreach (i, options)
+        both((struct spec){.type = SAKER_BF16,
+                           .b = 1,
+                           .s = 2048,
+                           .sk = 2048,
+                           .hq = 4,
+                           .d = 128,
+                           .has = options[i],
+                           .left = 512,
+                           .right = 0,
+                           .bias_dims = H | SQ | SK,
+                           .bias = SAKER_BF16,
+                           .use = SUITE_BENCH,
+                           .layout = SAKER_BHSD});
+}
+
+static void make_lists(void)
+{
+    if (attention_forward_list.n)
+        return;
+    feature_cases();
+    shape_cases();
+    named_cases();
+    quant_cases();
+    random_cases();
+    bench_cases();
+}
+
+bool attention_at_case(int i, suite_case *out)
+{
+    make_lists();
+    return suite_list_at(&attention_forward_list, i, out);
+}
+
+bool attention_backward_at_case(int i, suite_case *out)
+{
+    make_lists();
+    return suite_list_at(&attention_backward_list, i, out);
+}
+
+bool attention_merge_at_case(int i, suite_case *out)
+{
+    static suite_list list;
+    if (!list.n) {
+        foreach (x, floats)
+            foreach (y, floats)
+                for (int layout = 0; layout < 3; layout++) {
+                    attention_merge_case(&list, layout, floats[x], floats[y], SUITE_COMPACT, false, SUITE_NORMAL,
+                                         SUITE_CHECK);
+                    attention_merge_case(&list, layout, floats[x], floats[y], SUITE_COMPACT, true, SUITE_MASKED,
+                                         SUITE_CHECK);
+                    attention_merge_case(&list, layout, floats[x], floats[y], SUITE_GAPPED, true, SUITE_MASKED,
+                                         SUITE_CHECK);
+                    attention_merge_case(&list, layout, floats[x], floats[y], SUITE_PERMUTED, false, SUITE_LARGE,
+                                         SUITE_CHECK);
+                }
+        attention_merge_case(&list, SAKER_BSHD, SAKER_BF16, SAKER_BF16, SUITE_COMPACT, false, SUITE_NORMAL,
+                             SUITE_BENCH);
+        attention_merge_case(&list, SAKER_BSHD, SAKER_F32, SAKER_F32, SUITE_COMPACT, false, SUITE_NORMAL, SUITE_BENCH);
+    }
+    return suite_list_at(&list, i, out);
+}

@@ -1,0 +1,269 @@
+/* attention_cpu.c - attention: rows of o, block of keys by block. Compiled once per instruction-set level.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * The first steps put keys and values into panels, for all queries. A task makes the rows of o of some queries of one
+ * head: for each block of keys, for each panel of queries, scores, exponentials against the maximum so far, and their
+ * product with the values, added to o as [column][query]. A key that a query does not see adds exact zeros, so a row's
+ * bits do not depend on its neighbours. */
+#include "attention_scores_cpu.h"
+
+/* ---------------------------------------------------------------- softmax, query by query in vectors */
+
+/* What is kept of a panel between blocks: the maximum in units of ln 2, the sum, and how much o shrinks. */
+typedef struct running {
+    float *max, *sum;
+    _Alignas(64) float shrink[MAX_NR], base[MAX_NR];
+    bool moved;
+} running;
+
+/* Takes over the maximum of n more scores (times factor). */
+static void raise_max(running *w, int nr, int n, float factor, const float *s)
+{
+    w->moved = false;
+    for (int r = 0; r < nr; r += SKR_LANES) {
+        const vf none = v_set1(-__builtin_inff());
+        vf m[4] = {none, none, none, none}, old = v_load(SKR_F32, w->max, r);
+        int k = 0;
+        for (; k + 4 <= n; k += 4)
+            SKR_UNROLL
+        for (int u = 0; u < 4; u++)
+            m[u] = v_max(m[u], v_load(SKR_F32, s, (k + u) * nr + r));
+        for (; k < n; k++)
+            m[0] = v_max(m[0], v_load(SKR_F32, s, k * nr + r));
+        vf top = v_mul(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])), v_set1(factor));
+        top = v_max(top, old);
+        vf base = v_select(v_eq(top, none), v_set1(0.0f), top); /* nothing seen yet: no -inf minus -inf */
+        vf shrink = v_exp2_normal(v_sub(old, base));
+        v_store_float(SKR_F32, w->max, r, top);
+        v_store_float(SKR_F32, w->base, r, base);
+        v_store_float(SKR_F32, w->shrink, r, shrink);
+        v_store_float(SKR_F32, w->sum, r, v_mul(v_load(SKR_F32, w->sum, r), shrink));
+        w->moved |= vm_any(v_ne(top, old));
+    }
+}
+
+/* s becomes p, and the sums grow. */
+static void exponentials(running *w, int nr, int n, float factor, float *s)
+{
+    vf f = v_set1(factor);
+    for (int r = 0; r < nr; r += SKR_LANES) {
+        vf base = v_neg(v_load(SKR_F32, w->base, r)), sum[2] = {v_set1(0.0f), v_set1(0.0f)};
+        int k = 0;
+        for (; k + 2 <= n; k += 2)
+            SKR_UNROLL
+        for (int u = 0; u < 2; u++) {
+            vf x = v_exp2_normal(v_fma(v_load(SKR_F32, s, (k + u) * nr + r), f, base));
+            v_store_float(SKR_F32, s, (k + u) * nr + r, x);
+            sum[u] = v_add(sum[u], x);
+        }
+        for (; k < n; k++) {
+            vf x = v_exp2_normal(v_fma(v_load(SKR_F32, s, k * nr + r), f, base));
+            v_store_float(SKR_F32, s, k * nr + r, x);
+            sum[0] = v_add(sum[0], x);
+        }
+        v_store_float(SKR_F32, w->sum, r, v_add(v_load(SKR_F32, w->sum, r), v_add(sum[0], sum[1])));
+    }
+}
+
+/* p as it multiplies v: codes where it is quantised, then dropout. */
+static void quantise_and_drop(const panel_t *p, int64_t j0, int n, float *extra, float *s)
+{
+    const job_t *job = p->job;
+    int all = n * p->nr;
+    if (job->mode == SKR_ATTENTION_I8_P)
+        for (int k = 0; k < all; k += SKR_LANES) {
+            vf x = v_round(v_div(v_load(SKR_F32, s, k), v_set1(job->p_scale)));
+            v_store_float(SKR_F32, s, k, v_min(x, v_set1(127.0f)));
+        }
+    if (job->drop) {
+        make_keep(p, j0, n, extra);
+        for (int k = 0; k < all; k += SKR_LANES)
+            v_store_float(SKR_F32, s, k, v_mul(v_load(SKR_F32, s, k), v_load(SKR_F32, extra, k)));
+    }
+}
+
+/* p in the type of the product: in place for f32. */
+static const void *p_panel(const panel_t *p, int n, int pad, float *s, char *scratch)
+{
+    const skr_attention_cpu *c = &p->job->cpu;
+    int nr = p->nr;
+    for (int k = n * nr; k < pad * nr; k += SKR_LANES)
+        v_store_float(SKR_F32, s, k, v_set1(0.0f));
+    if (c->v_kind == SKR_GEMM_F32)
+        return s;
+    uint16_t *rows = (uint16_t *)(scratch + c->in_rows);
+    for (int k = 0; k < pad * nr; k += SKR_LANES)
+        v_store_float(SKR_BF16, rows, k, v_load(SKR_F32, s, k));
+    pack_moved(c->v_kind, (const char *)rows, 1, nr, nr, nr, c->v_tile.kb, pad, pad, scratch + c->in_p);
+    return scratch + c->in_p;
+}
+
+/* ---------------------------------------------------------------- o */
+
+/* o = o * shrink + p v for one panel of columns. */
+static void add_tile(const running *w, int mr, int nr, const float *t, float *o)
+{
+    for (int r = 0; r < nr; r += SKR_LANES) {
+        vf shrink = v_load(SKR_F32, w->shrink, r);
+        for (int c = 0; c < mr; c++) {
+            vf x = v_load(SKR_F32, o, c * nr + r), y = v_load(SKR_F32, t, c * nr + r);
+            v_store_float(SKR_F32, o, c * nr + r, w->moved ? v_fma(x, shrink, y) : v_add(x, y));
+        }
+    }
+}
+
+/* Values that are not finite were left out of the panels: they reach the queries that see them, and no others. */
+static void add_bad(const panel_t *p, int64_t j0, int n, const uint8_t *bad, const float *s, float *o)
+{
+    const job_t *job = p->job;
+    for (int k = 0; k < n; k++) {
+        if (!bad[k])
+            continue;
+        int64_t at = row_at(job, &job->v, p->b, p->s->s.k + j0 + k, p->hk);
+        float scale = scale_at(&job->v_descale, p->b, p->hk, scale_block(job, j0 + k));
+        for (int64_t c = 0; c < job->d_v; c++) {
+            float v = one_float(job->v.type, job->v.data, at + c) * scale;
+            for (int r = 0; r < p->rows; r++)
+                if (s[k * p->nr + r] != 0)
+                    o[c * p->nr + r] += s[k * p->nr + r] * v;
+        }
+    }
+}
+
+/* One panel of queries, keys [from, to) of the block that begins at j0. */
+static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t from, int64_t to, bool any_bad, running *w,
+                        float *o, char *scratch)
+{
+    const job_t *job = p->job;
+    const skr_attention_cpu *c = &job->cpu;
+    int nr = p->nr, n = (int)(to - from), mr = c->v_tile.mr, size = kind_bytes(c->v_kind);
+    int pad = (int)up_to(n, c->v_tile.granule);
+    int64_t keys = up_to(least(c->block_k, p->s->s.k_len - j0), c->v_tile.granule);
+    float *s = (float *)(scratch + c->in_s), *extra = (float *)(scratch + c->in_extra);
+    float factor = panel_scores(p, q, from, n, extra, s, NULL);
+    raise_max(w, nr, n, factor, s);
+    exponentials(w, nr, n, factor, s);
+    quantise_and_drop(p, from, n, extra, s);
+    const void *pp = p_panel(p, n, pad, s, scratch);
+    _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
+    for (int64_t v = 0; v < c->v_panels; v++) {
+        const char *panel = v_panel(job, p->hk, p->s->v_row + j0, keys, v) + (from - j0) * mr * size;
+        micro(c->v_kind, pad, panel, pp, t);
+        add_tile(w, mr, nr, t, o + v * mr * nr);
+    }
+    if (any_bad)
+        add_bad(p, from, n, bad_keys(job, p->hk, p->s->v_row + from), s, o);
+}
+
+/* ---------------------------------------------------------------- results */
+
+static void finish_panel(const panel_t *p, const running *w, const float *o)
+{
+    const job_t *job = p->job;
+    const skr_attention_stat *lse = &job->lse;
+    int nr = p->nr;
+    _Alignas(64) float inverse[MAX_NR], log[MAX_NR], row[SKR_ATTENTION_MAX_DV];
+    vf out = v_set1(job->mode == SKR_ATTENTION_I8_P ? job->p_scale : 1);
+    for (int r = 0; r < nr; r += SKR_LANES) {
+        vf sum = v_load(SKR_F32, w->sum, r), zero = v_set1(0.0f);
+        vf max = v_load(SKR_F32, w->max, r);
+        v_store_float(SKR_F32, inverse, r, v_select(v_eq(sum, zero), zero, v_div(out, sum)));
+        v_store_float(SKR_F32, log, r, v_fma(max, v_set1(LN2), v_log(sum)));
+    }
+    for (int r = 0; r < p->rows; r++) {
+        for (int64_t c = 0; c < job->d_v; c++)
+            row[c] = o[c * nr + r] * inverse[r];
+        int64_t token = p->s->s.q + p->i0 + r;
+        store_run(job->o.type, job->o.data, row_at(job, &job->o, p->b, token, p->h), 1, (int)job->d_v, row);
+        if (lse->data)
+            lse->data[stat_at(job, lse, p->b, token, p->h)] = log[r];
+    }
+}
+
+/* Queries from i0 on, as many as a task has, of head h. */
+static void rows_of_head(const job_t *job, const seq_t *s, int64_t b, int64_t h, int64_t i0, char *scratch)
+{
+    const skr_attention_cpu *c = &job->cpu;
+    int nr = c->s_tile.nr, mr = c->s_tile.mr;
+    int64_t n = least(c->block_q, s->s.q_len - i0), panels = blocks_of(n, nr);
+    int64_t o_size = c->v_panels * c->v_tile.mr * nr, q_bytes = nr * c->d_pad * kind_bytes(c->s_kind);
+    float *o = (float *)(scratch + c->in_o), *sums = (float *)(scratch + c->in_sums);
+    float sink = job->sinks.data ? scale_at(&job->sinks, 0, h, 0) * LOG2E : -__builtin_inff();
+    int64_t first = s->s.k_len, end = 0;
+    pack_queries(job, c->s_kind, &c->s_tile, &job->q, job->d, b, h, s->s.q + i0, n, scratch + c->in_stage,
+                 scratch + c->in_q);
+    __builtin_memset(o, 0, (size_t)(panels * o_size) * 4);
+    for (int64_t r = 0; r < panels * nr; r++) {
+        sums[r] = sink;
+        sums[panels * nr + r] = sink == -__builtin_inff() ? 0 : 1;
+    }
+    for (int64_t a = 0; a < panels; a++) {
+        panel_t p = panel_of(job, s, b, h, i0 + a * nr);
+        int64_t from, to;
+        panel_range(&p, &from, &to);
+        first = least(first, from);
+        end = to > end ? to : end;
+    }
+    for (int64_t j0 = first / c->block_k * c->block_k; j0 < end; j0 += c->block_k) {
+        int64_t stop = least(j0 + c->block_k, s->s.k_len);
+        bool any_bad = __builtin_memchr(bad_keys(job, h / job->group, s->v_row + j0), 1, (size_t)(stop - j0)) != NULL;
+        for (int64_t a = 0; a < panels; a++) {
+            panel_t p = panel_of(job, s, b, h, i0 + a * nr);
+            running w = {.max = sums + a * nr, .sum = sums + (panels + a) * nr};
+            int64_t from, to;
+            panel_range(&p, &from, &to);
+            from = from > j0 ? j0 + (from - j0) / mr * mr : j0;
+            to = least(to, stop);
+            if (from < to)
+                panel_block(&p, scratch + c->in_q + a * q_bytes, j0, from, to, any_bad, &w, o + a * o_size, scratch);
+        }
+    }
+    for (int64_t a = 0; a < panels; a++) {
+        panel_t p = panel_of(job, s, b, h, i0 + a * nr);
+        running w = {.max = sums + a * nr, .sum = sums + (panels + a) * nr};
+        finish_panel(&p, &w, o + a * o_size);
+    }
+}
+
+/* The last queries first: with a causal mask they see the most. */
+static void rows_task(const job_t *job, int64_t task, int worker)
+{
+    int64_t h = task % job->heads, block = job->cpu.q_blocks - 1 - task / job->heads;
+    int64_t b = sequence_of_block(job, block, false);
+    if (b < 0)
+        return;
+    seq_t s = sequence(job, b);
+    rows_of_head(job, &s, b, h, (block - s.q_block) * job->cpu.block_q, scratch_of(job, worker, 0));
+}
+
+static void clear_rows(const job_t *job, int64_t from, int64_t to)
+{
+    for (int64_t t = from; t < to; t++)
+        for (int64_t h = 0; h < job->heads; h++) {
+            __builtin_memset((char *)job->o.data + row_at(job, &job->o, 0, t, h) * skr_type_bytes(job->o.type), 0,
+                             (size_t)(job->d_v * skr_type_bytes(job->o.type)));
+            if (job->lse.data)
+                job->lse.data[stat_at(job, &job->lse, 0, t, h)] = -__builtin_inff();
+        }
+}
+
+void SKR_KERNEL(attention)(const void *given, int step, int64_t task, int worker);
+void SKR_KERNEL(attention)(const void *given, int step, int64_t task, int worker)
+{
+    const job_t *job = given;
+#if defined(SKR_LEVEL_amx)
+    amx_begin();
+#endif
+    if (step == SKR_ATTENTION_TABLE) {
+        if (!make_table(job))
+            __atomic_store_n(job->head.error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
+        each_gap(job, false, clear_rows);
+    } else if (step == SKR_ATTENTION_PACK) {
+        pack_task(job, task, worker);
+    } else {
+        rows_task(job, task, worker);
+    }
+#if defined(SKR_LEVEL_amx)
+    amx_end();
+#endif
+}

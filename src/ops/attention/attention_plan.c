@@ -1,0 +1,197 @@
+/* attention_plan.c - attention on the CPU: arithmetic, tiles, blocks, what is needed of the workspace.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks of keys begin at a sequence's first key and have one length on every machine: a row's bits depend on its
+ * sequence alone. Queries are cut into tasks as they come: they do not meet in any sum. */
+#include "attention_op.h"
+
+/* A multiple of every tile's rows and granule; a block's scores for a panel of queries stay in L1 beside a panel of v.
+ */
+enum { BLOCK_K = 384, BLOCK_K_BACKWARD = 192, BLOCK_Q = 96 };
+
+static int kind_bytes(int kind)
+{
+    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
+}
+
+static void choose(const char *level, int wanted, int32_t *kind, skr_gemm_tile *tile)
+{
+    const skr_gemm_tile *t = skr_gemm_tile_of(level, wanted);
+    *kind = t ? wanted : SKR_GEMM_F32;
+    *tile = t ? *t : *skr_gemm_tile_of(level, SKR_GEMM_F32);
+}
+
+/* f16 is widened to f32. Codes are multiplied as they are: e4m3 in bf16, where they are exact. p v: in the float type
+ * that SEMANTICS calls so, q's or o's. */
+static const char *choose_kinds(skr_attention_job *job, const char *level)
+{
+    skr_attention_cpu *c = &job->cpu;
+    int type = job->mode == SKR_ATTENTION_FLOAT || job->mode == SKR_ATTENTION_I8_KV ? job->q.type : job->o.type;
+    int s = job->mode == SKR_ATTENTION_I8 || job->mode == SKR_ATTENTION_I8_P ? SKR_GEMM_I8
+            : job->q.type == SKR_BF16 || job->mode == SKR_ATTENTION_E4M3     ? SKR_GEMM_BF16
+                                                                             : SKR_GEMM_F32;
+    choose(level, s, &c->s_kind, &c->s_tile);
+    choose(level, type == SKR_BF16 ? SKR_GEMM_BF16 : SKR_GEMM_F32, &c->v_kind, &c->v_tile);
+    return c->s_kind == SKR_GEMM_I8 ? "i8" : c->s_kind == SKR_GEMM_BF16 ? "bf16" : "f32";
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return skr_mul(skr_ceil_div(n, to), to);
+}
+
+/* Rows of a head's panels: every sequence begins a new one. */
+static int64_t padded_keys(const skr_attention_job *job, int64_t unit)
+{
+    if (job->cu_k.data)
+        return skr_min(job->length_k + skr_mul(job->batch, unit - 1) + unit, SKR_HUGE);
+    return skr_mul(job->batch, round_up(job->length_k, unit));
+}
+
+static int64_t count_blocks(const skr_attention_job *job, int64_t length, int64_t block)
+{
+    if (job->cu_k.data)
+        return skr_ceil_div(length, block) + job->batch;
+    return skr_mul(job->batch, skr_ceil_div(length, block));
+}
+
+/* What forward and backward need to know of keys and queries. */
+static void cut_keys(skr_attention_job *job, int64_t *at)
+{
+    skr_attention_cpu *c = &job->cpu;
+    c->block_q = round_up(BLOCK_Q, c->s_tile.nr);
+    c->d_pad = round_up(job->d, c->s_tile.granule);
+    c->v_panels = skr_ceil_div(job->d_v, c->v_tile.mr);
+    c->extras = job->bias.data || job->mask.data || job->key_mask.data || job->q_ids.data || job->q_positions.data ||
+                job->k_positions.data;
+    c->plain = !c->extras && job->softcap == 0 && !job->slopes.data && job->scale > 0 && !job->drop &&
+               job->mode != SKR_ATTENTION_I8_P && !job->descale_block;
+    c->table_at = job->cu_k.data ? skr_take(at, skr_mul(job->batch + 1, sizeof(skr_attention_sequence))) : -1;
+    c->k_blocks = count_blocks(job, job->length_k, c->block_k);
+    c->q_blocks = count_blocks(job, job->length, c->block_q);
+    c->k_rows = padded_keys(job, c->s_tile.mr);
+    c->v_rows = padded_keys(job, c->v_tile.granule);
+}
+
+static void cut(skr_attention_job *job, int64_t *at)
+{
+    skr_attention_cpu *c = &job->cpu;
+    c->block_k = BLOCK_K;
+    cut_keys(job, at);
+    c->k_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->d_pad * kind_bytes(c->s_kind)));
+    c->v_at =
+        skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), c->v_panels * c->v_tile.mr * kind_bytes(c->v_kind)));
+    c->bad_at = skr_take(at, skr_mul(job->heads_k, c->v_rows));
+}
+
+/* Scratch memory of a worker. */
+static void cut_scratch(skr_attention_job *job, int64_t *at, int width)
+{
+    skr_attention_cpu *c = &job->cpu;
+    int nr = c->s_tile.nr;
+    int64_t in = 0, panels = c->block_q / nr, block = skr_max(job->d, job->d_v);
+    c->in_q = skr_take(&in, panels * nr * c->d_pad * kind_bytes(c->s_kind));
+    c->in_s = skr_take(&in, c->block_k * nr * 4);
+    c->in_p = c->v_kind == SKR_GEMM_F32 ? c->in_s : skr_take(&in, c->block_k * nr * 2);
+    c->in_rows = skr_take(&in, c->block_k * nr * 4);
+    c->in_extra = c->extras || job->drop ? skr_take(&in, c->block_k * nr * 4) : 0;
+    c->in_o = skr_take(&in, c->v_panels * c->v_tile.mr * nr * panels * 4);
+    c->in_sums = skr_take(&in, panels * nr * 2 * 4);
+    c->in_stage = skr_take(&in, skr_min(c->block_k, skr_max(job->length_k, nr)) * block * 4);
+    c->scratch_bytes = in;
+    c->scratch_at = skr_take(at, skr_mul(in, width));
+}
+
+/* ---------------------------------------------------------------- backward */
+
+static void cut_backward(skr_attention_job *job, int64_t *at)
+{
+    skr_attention_cpu *c = &job->cpu;
+    const skr_gemm_tile *t = &c->s_tile;
+    int size = kind_bytes(c->s_kind);
+    c->block_k = BLOCK_K_BACKWARD;
+    c->v_tile = *t;
+    c->v_kind = c->s_kind;
+    cut_keys(job, at);
+    c->dv_pad = round_up(job->d_v, t->granule);
+    c->k_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->d_pad * size));
+    c->v_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->dv_pad * size));
+    c->kt_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), round_up(job->d, t->mr) * size));
+    c->bad_at = skr_take(at, skr_mul(job->heads_k, c->v_rows));
+    int64_t keys = skr_mul(job->heads, skr_mul(job->packed ? 1 : job->batch, job->length_k));
+    bool parts = job->group > 1;
+    c->dk_at = parts && job->dk.data ? skr_take(at, skr_mul(keys, job->d * 4)) : -1;
+    c->dv_at = parts && job->dv.data ? skr_take(at, skr_mul(keys, job->d_v * 4)) : -1;
+    c->parts_at = skr_take(at, skr_mul(skr_mul(job->batch, job->heads), 2 * 8));
+}
+
+static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int width)
+{
+    skr_attention_cpu *c = &job->cpu;
+    const skr_gemm_tile *t = &c->s_tile;
+    int size = kind_bytes(c->s_kind), nr = t->nr;
+    int64_t in = 0, rows = round_up(job->length, nr), tile = c->block_k * nr * 4;
+    c->in_q = skr_take(&in, skr_mul(rows, c->d_pad * size));
+    c->in_do = skr_take(&in, skr_mul(rows, c->dv_pad * size));
+    c->in_qt = skr_take(&in, skr_mul(rows, round_up(job->d, nr) * size));
+    c->in_dot = skr_take(&in, skr_mul(rows, round_up(job->d_v, nr) * size));
+    c->in_dq = skr_take(&in, skr_mul(rows, round_up(job->d, t->mr) * 4));
+    c->in_stats = skr_take(&in, skr_mul(rows, 2 * 4));
+    c->in_bad = skr_take(&in, skr_mul(rows, 2));
+    c->in_s = skr_take(&in, tile);
+    c->in_dp = skr_take(&in, tile);
+    c->in_rows = skr_take(&in, tile);
+    c->in_p = skr_take(&in, tile);
+    c->in_slope = job->softcap != 0 ? skr_take(&in, tile) : 0;
+    c->in_extra = c->extras ? skr_take(&in, tile) : 0;
+    c->in_keep = job->drop ? skr_take(&in, tile) : 0;
+    c->in_pt = skr_take(&in, c->block_k * c->block_q * size);
+    c->in_dst = skr_take(&in, c->block_k * c->block_q * size);
+    c->in_dk = skr_take(&in, c->block_k * round_up(job->d, nr) * 4);
+    c->in_dv = skr_take(&in, c->block_k * round_up(job->d_v, nr) * 4);
+    c->in_o = job->dbias.data ? skr_take(&in, c->block_k * c->block_q * 8) : 0;
+    c->in_stage = skr_take(&in, skr_max(c->block_k, c->block_q) * skr_max(job->d, job->d_v) * 4);
+    c->scratch_bytes = in;
+    c->scratch_at = skr_take(at, skr_mul(in, width));
+}
+
+static saker_status plan_backward(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
+{
+    skr_attention_cpu *c = &job->cpu;
+    int64_t at = 0;
+    cut_backward(job, &at);
+    cut_backward_scratch(job, &at, target->width);
+    bool some = job->length && job->length_k && job->batch && job->heads;
+    if (c->table_at >= 0)
+        skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
+    if (some)
+        skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));
+    if (job->batch && job->heads)
+        skr_cpu_step(plan, SKR_ATTENTION_ROWS, skr_mul(job->heads, job->batch));
+    skr_cpu_step(plan, SKR_ATTENTION_SUM, c->dk_at >= 0 || c->dv_at >= 0 ? skr_mul(job->heads_k, c->k_blocks) + 1 : 1);
+    if (job->dbias.data) {
+        c->bias_blocks_q = job->bias_dims[2] > 1 ? skr_ceil_div(job->bias_dims[2], c->block_q) : 1;
+        c->bias_blocks_k = job->bias_dims[3] > 1 ? skr_ceil_div(job->bias_dims[3], c->block_k) : 1;
+        skr_cpu_step(
+            plan, SKR_ATTENTION_DBIAS,
+            skr_mul(skr_mul(job->bias_dims[0], job->bias_dims[1]), skr_mul(c->bias_blocks_q, c->bias_blocks_k)));
+    }
+    return skr_take_done(call, at, plan);
+}
+
+saker_status skr_attention_plan_cpu(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
+{
+    skr_attention_cpu *c = &job->cpu;
+    int64_t at = 0, keys = job->packed ? job->length_k : skr_mul(job->batch, job->length_k);
+    plan->variant = choose_kinds(job, target->level);
+    plan->traffic_bytes = skr_mul(skr_mul(skr_mul(job->heads, job->length), keys), job->d + job->d_v);
+    if (job->backward)
+        return plan_backward(call, job, target, plan);
+    cut(job, &at);
+    cut_scratch(job, &at, target->width);
+    if (c->table_at >= 0)
+        skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
+    skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));
+    skr_cpu_step(plan, SKR_ATTENTION_ROWS, skr_mul(job->heads, c->q_blocks));
+    return skr_take_done(call, at, plan);
+}

@@ -1,0 +1,219 @@
+/* attention_scores_cpu.h - scores of a panel of queries against a block of keys: [key][query], the queries in a vector.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * What a vector of queries can tell of itself (scale, softcap, ALiBi, causal, window) is computed in vectors. A bias
+ * and everything that is read for each pair of tokens comes through one matrix of addends, made pair by pair: -infinity
+ * where the query does not see the key. */
+#ifndef SKR_ATTENTION_SCORES_CPU_H
+#define SKR_ATTENTION_SCORES_CPU_H
+
+#include "attention_cpu.h"
+
+enum { MAX_NR = SKR_GEMM_MAX_NR };
+
+/* Neighbouring queries of one head, as many as a tile has columns. */
+typedef struct panel_t {
+    const job_t *job;
+    const seq_t *s;
+    int64_t b, h, hk; /* batch, query head, key head */
+    int64_t i0;       /* the first query */
+    int rows, nr;
+    int64_t diagonal;
+    float factor, slope; /* of scores; of ALiBi */
+    float q_scale[MAX_NR];
+} panel_t;
+
+static panel_t panel_of(const job_t *job, const seq_t *s, int64_t b, int64_t h, int64_t i0)
+{
+    panel_t p = {.job = job, .s = s, .b = b, .h = h, .hk = h / job->group, .i0 = i0, .nr = job->cpu.s_tile.nr};
+    p.rows = (int)least(p.nr, s->s.q_len - i0);
+    p.diagonal = skr_attention_diagonal(job, &s->s);
+    p.slope = job->slopes.data ? scale_at(&job->slopes, b, h, 0) : 0;
+    p.factor = job->scale;
+    bool codes = job->mode != SKR_ATTENTION_FLOAT && job->mode != SKR_ATTENTION_I8_KV;
+    if (codes && !job->descale_block)
+        p.factor *= scale_at(&job->q_descale, b, h / job->q_descale_group, 0) * scale_at(&job->k_descale, b, p.hk, 0);
+    for (int r = 0; codes && job->descale_block && r < p.nr; r++)
+        p.q_scale[r] = r < p.rows ? scale_at(&job->q_descale, b, h, scale_block(job, i0 + r)) : 0;
+    return p;
+}
+
+/* Keys that any of the queries can see: [*first, *end). */
+static void panel_range(const panel_t *p, int64_t *first, int64_t *end)
+{
+    const job_t *job = p->job;
+    *first = 0;
+    *end = p->s->s.k_len;
+    if (!job->bounded || job->q_positions.data || job->k_positions.data)
+        return;
+    int64_t low = p->i0 + p->diagonal - job->left, high = p->i0 + p->rows - 1 + p->diagonal + job->right + 1;
+    *first = low > 0 ? least(low, *end) : 0;
+    *end = high < *end ? high : *end;
+    if (*end < *first)
+        *end = *first;
+}
+
+/* ---------------------------------------------------------------- pairs of tokens */
+
+SKR_FN bool by_positions(const job_t *job)
+{
+    return job->q_positions.data || job->k_positions.data;
+}
+
+/* Addends of one query for n keys from j0 on, nr apart. */
+static void extra_row(const panel_t *p, int lane, int64_t j0, int n, float *to)
+{
+    const job_t *job = p->job;
+    const skr_attention_matrix *bias = &job->bias;
+    int64_t of_tokens = job->packed ? 0 : p->b, i = p->i0 + lane;
+    int64_t pi = skr_attention_place(&job->q_positions, of_tokens, p->s->s.q, i);
+    bool asks = job->mask.data || job->key_mask.data || job->q_ids.data || by_positions(job);
+    float row[64];
+    for (int at = 0; at < n; at += 64) {
+        int part = n - at < 64 ? n - at : 64;
+        for (int k = 0; !bias->data && k < part; k++)
+            row[k] = 0;
+        if (bias->data)
+            load_run(bias->type, bias->data,
+                     p->b * bias->batch + p->h * bias->head + i * bias->query + (j0 + at) * bias->key, bias->key, part,
+                     row);
+        for (int k = 0; asks && k < part; k++) {
+            int64_t j = j0 + at + k, pj = skr_attention_place(&job->k_positions, of_tokens, p->s->s.k, j);
+            if (!skr_attention_sees(job, &p->s->s, p->b, p->h, i, j, pi, pj))
+                row[k] = -__builtin_inff();
+            else if (by_positions(job) && job->slopes.data)
+                row[k] -= p->slope * (float)(pi > pj ? pi - pj : pj - pi);
+        }
+        for (int k = 0; k < part; k++)
+            to[(at + k) * p->nr + lane] = row[k];
+    }
+}
+
+static void make_extra(const panel_t *p, int64_t j0, int n, float *to)
+{
+    for (int lane = 0; lane < p->rows; lane++)
+        extra_row(p, lane, j0, n, to);
+    for (int lane = p->rows; lane < p->nr; lane++)
+        for (int k = 0; k < n; k++)
+            to[k * p->nr + lane] = 0;
+}
+
+/* Dropout's factors. */
+static void make_keep(const panel_t *p, int64_t j0, int n, float *to)
+{
+    const job_t *job = p->job;
+    int64_t of_tokens = job->packed ? 0 : p->b;
+    for (int lane = 0; lane < p->nr; lane++) {
+        int64_t pi = skr_attention_place(&job->q_positions, of_tokens, p->s->s.q, p->i0 + (lane < p->rows ? lane : 0));
+        skr_philox words = {{0}};
+        int64_t have = INT64_MIN; /* the group of four that words are of */
+        for (int k = 0; k < n; k++) {
+            int64_t pj = skr_attention_place(&job->k_positions, of_tokens, p->s->s.k, j0 + k);
+            if (pj >> 2 != have) {
+                words = skr_attention_words(job, p->b, p->h, pi, pj);
+                have = pj >> 2;
+            }
+            to[k * p->nr + lane] = skr_attention_kept(job, words.word[(uint32_t)pj & 3]) ? job->keep_scale : 0;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- scores */
+
+SKR_FN float bounded_float(int64_t x)
+{
+    const int64_t far = 1 << 20;
+    return (float)(x > far ? far : x < -far ? -far : x);
+}
+
+/* Keys outside of the window become -infinity, in a block where any query does not see all of them. */
+static void cut_window(const panel_t *p, int64_t j0, int n, float *s)
+{
+    const job_t *job = p->job;
+    int64_t first = p->i0 + p->diagonal - j0, last = first + p->rows - 1;
+    if (!job->bounded || by_positions(job) || (last - job->left <= 0 && first + job->right >= n - 1))
+        return;
+    _Alignas(64) float low[MAX_NR], high[MAX_NR];
+    for (int r = 0; r < p->nr; r++) {
+        low[r] = bounded_float(first + r - job->left);
+        high[r] = bounded_float(first + r + job->right);
+    }
+    const vf out = v_set1(-__builtin_inff());
+    for (int k = 0; k < n; k++) {
+        vf j = v_set1((float)k);
+        for (int r = 0; r < p->nr; r += SKR_LANES) {
+            vf x = v_load(SKR_F32, s, k * p->nr + r);
+            x = v_select(v_le(v_load(SKR_F32, low, r), j), x, out);
+            x = v_select(v_le(j, v_load(SKR_F32, high, r)), x, out);
+            v_store_float(SKR_F32, s, k * p->nr + r, x);
+        }
+    }
+}
+
+/* Integer sums become floats. */
+static void to_floats(int n, float *s)
+{
+    for (int k = 0; k < n; k += SKR_LANES)
+        v_store_float(SKR_F32, s, k, v_of_int(v_bits(v_load(SKR_F32, s, k))));
+}
+
+/* All options, in units of ln 2. slope: NULL, or receives the softcap's derivative. */
+static void make_scores(const panel_t *p, int64_t j0, int n, const float *extra, float *s, float *slope)
+{
+    const job_t *job = p->job;
+    int nr = p->nr;
+    bool blocks = job->descale_block && job->mode != SKR_ATTENTION_I8_KV;
+    bool alibi = job->slopes.data && !by_positions(job);
+    _Alignas(64) float place[MAX_NR];
+    for (int r = 0; r < nr; r++)
+        place[r] = (float)(p->i0 + r + p->diagonal - j0);
+    vf cap = v_set1(job->softcap), one = v_set1(1.0f);
+    for (int k = 0; k < n; k++) {
+        float factor = p->factor;
+        if (blocks)
+            factor *= scale_at(&job->k_descale, p->b, p->hk, scale_block(job, j0 + k));
+        for (int r = 0; r < nr; r += SKR_LANES) {
+            int at = k * nr + r;
+            vf x = v_mul(v_load(SKR_F32, s, at), v_set1(factor));
+            if (blocks)
+                x = v_mul(x, v_load(SKR_F32, p->q_scale, r));
+            if (job->softcap != 0) {
+                vf t = v_tanh(v_div(x, cap));
+                x = v_mul(cap, t);
+                if (slope)
+                    v_store_float(SKR_F32, slope, at, v_fnma(t, t, one));
+            }
+            if (extra)
+                x = v_add(x, v_load(SKR_F32, extra, at));
+            if (alibi)
+                x = v_fnma(v_set1(p->slope), v_abs(v_sub(v_load(SKR_F32, place, r), v_set1((float)k))), x);
+            /* what is not seen stays so, even if the product was NaN */
+            if (extra)
+                x = v_select(v_eq(v_load(SKR_F32, extra, at), v_set1(-__builtin_inff())), v_set1(-__builtin_inff()), x);
+            v_store_float(SKR_F32, s, at, v_mul(x, v_set1(LOG2E)));
+        }
+    }
+}
+
+/* Scores of n keys from j0 on, n at least 1, j0 a multiple of the tile's rows: [n][nr] in s, to be multiplied by what
+ * it returns (then they are in units of ln 2). q: the panel. */
+static float panel_scores(const panel_t *p, const char *q, int64_t j0, int n, float *extra, float *s, float *slope)
+{
+    const job_t *job = p->job;
+    const skr_attention_cpu *c = &job->cpu;
+    int mr = c->s_tile.mr, nr = p->nr;
+    const char *k = k_panel(job, p->hk, p->s->k_row + j0);
+    int64_t each = (int64_t)mr * c->d_pad * kind_bytes(c->s_kind);
+    for (int at = 0; at < n; at += mr, k += each)
+        micro(c->s_kind, c->d_pad, k, q, s + at * nr);
+    if (c->s_kind == SKR_GEMM_I8)
+        to_floats(n * nr, s);
+    if (c->extras)
+        make_extra(p, j0, n, extra);
+    if (!c->plain)
+        make_scores(p, j0, n, c->extras ? extra : NULL, s, slope);
+    cut_window(p, j0, n, s);
+    return c->plain ? p->factor * LOG2E : 1;
+}
+
+#endif

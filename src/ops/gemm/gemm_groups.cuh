@@ -1,0 +1,161 @@
+/* gemm_groups.cuh - the tiles of a block: those that gemm_work.cuh deals out, or those of the groups of grouped_gemm,
+ * whose offsets only the device knows. SPDX-License-Identifier: Apache-2.0
+ *
+ * A first kernel turns offsets into a table, as on the CPU: which rows (k's) a group has and how many tiles of rows
+ * come before it. Blocks stay and take every so manieth tile; tiles go up, so each block walks the table once. Offsets
+ * are data: whatever they hold, the table stays within the tensors. */
+#ifndef SKR_GEMM_GROUPS_CUH
+#define SKR_GEMM_GROUPS_CUH
+
+#include "gemm_epilogue.cuh"
+#include "gemm_work.cuh"
+
+/* Rows and columns from (row, col) on of batch or group z, steps of k from first to last. */
+struct gemm_tile_at {
+    int row, col, z, first, last, slot; /* slot < 0: d itself */
+};
+
+struct gemm_tiles {
+    gemm_work work;
+    const int step; /* k's of a step */
+    int64_t tile;
+    int group;
+
+    __device__ __forceinline__ gemm_tiles(const skr_gemm_job &job, int step_ks)
+        : work(job, 0), step(step_ks), tile(blockIdx.x), group(0)
+    {
+    }
+
+    __device__ __forceinline__ bool next(gemm_tile_at &t)
+    {
+        const skr_gemm_job &job = work.job;
+        if (job.groups.of)
+            return next_of_group(job, t);
+        if (!work.next())
+            return false;
+        t = {work.row, work.col, work.z, work.first, work.last, work.slot};
+        return true;
+    }
+
+    __device__ __forceinline__ bool next_of_group(const skr_gemm_job &job, gemm_tile_at &t)
+    {
+        const skr_gemm_group *table = gemm_group_table(job);
+        const int64_t side = job.groups.side, columns = (job.n + side - 1) / side;
+        int64_t down, rest;
+        if (job.groups.of == SKR_GEMM_OF_ROWS) {
+            if (tile >= table[job.groups.count].tiles * columns)
+                return false;
+            while (table[group + 1].tiles * columns <= tile)
+                group++;
+            down = table[group + 1].tiles - table[group].tiles, rest = tile - table[group].tiles * columns;
+        } else {
+            down = (job.m + side - 1) / side;
+            if (tile >= job.groups.count * down * columns)
+                return false;
+            group = (int)(tile / (down * columns)), rest = tile % (down * columns);
+        }
+        int64_t depth = job.groups.of == SKR_GEMM_OF_KS ? table[group].count : job.k;
+        t = {(int)(rest % down * side), (int)(rest / down * side), group, 0, (int)((depth + step - 1) / step), -1};
+        if (job.groups.of == SKR_GEMM_OF_ROWS && job.tma.steps)
+            t.last = job.tma.steps; /* where scales cut k, there are more */
+        tile += gridDim.x;
+        return true;
+    }
+};
+
+/* ---------------------------------------------------------------- the table */
+
+struct gemm_table {
+    static constexpr int THREADS = 256;
+
+    struct larger {
+        SKR_DEVICE int64_t join(int64_t a, int64_t b)
+        {
+            return a > b ? a : b;
+        }
+    };
+    struct both {
+        SKR_DEVICE int64_t join(int64_t a, int64_t b)
+        {
+            return a + b;
+        }
+    };
+
+    /* v of this thread joined with those of all before it. */
+    template <class Op> __device__ __forceinline__ static int64_t scan(int64_t v, int64_t (&warps)[THREADS / 32])
+    {
+        int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            int64_t other = __shfl_up_sync(0xffffffffu, v, d);
+            v = lane >= d ? Op::join(other, v) : v;
+        }
+        __syncthreads();
+        if (lane == 31)
+            warps[warp] = v;
+        __syncthreads();
+        for (int w = 0; w < warp; w++)
+            v = Op::join(warps[w], v);
+        return v;
+    }
+
+    /* Rows of no group: zeros. */
+    __device__ __forceinline__ static void clear(const skr_gemm_matrix &m, int64_t cols, int64_t begin, int64_t end)
+    {
+        if (!m.at.data || cols == 0)
+            return;
+        int bytes = skr_type_bytes(m.at.type);
+        for (int64_t e = begin * cols + threadIdx.x; e < end * cols; e += THREADS) {
+            char *to = (char *)m.at.data + (e / cols * m.row + e % cols * m.at.col_stride) * bytes;
+            if (bytes == 4)
+                *(uint32_t *)to = 0;
+            else
+                *(uint16_t *)to = 0;
+        }
+    }
+
+    SKR_DEVICE void run(const skr_grouped_gemm_job &job)
+    {
+        __shared__ int64_t warps[THREADS / 32], last[2];
+        wait_for_previous();
+        let_next_start();
+        const skr_gemm_job &g = job.gemm;
+        const int64_t total = job.total, side = g.groups.side;
+        skr_gemm_group *table = (skr_gemm_group *)((char *)g.head.workspace + g.groups.table_at);
+        const int64_t begin = gemm_index(job.offsets, 0), start = min(max(begin, (int64_t)0), total);
+        int64_t end = start, tiles = 0; /* of all groups before these 256 */
+        bool sound = begin == 0;
+        for (int64_t base = 0; base < job.groups; base += THREADS) {
+            int64_t i = base + threadIdx.x, given = i < job.groups ? gemm_index(job.offsets, i + 1) : 0;
+            int64_t mine = max(end, scan<larger>(min(max(given, (int64_t)0), total), warps));
+            int64_t before = __shfl_up_sync(0xffffffffu, mine, 1);
+            __syncthreads();
+            if ((threadIdx.x & 31) == 31)
+                warps[threadIdx.x / 32] = mine;
+            __syncthreads();
+            if ((threadIdx.x & 31) == 0)
+                before = threadIdx.x ? warps[threadIdx.x / 32 - 1] : end;
+            int64_t count = (mine - before + side - 1) / side, upto = tiles + scan<both>(count, warps);
+            if (i < job.groups) {
+                sound &= given >= before && given <= total;
+                table[i] = {before, mine - before, 0, upto - count};
+            }
+            if (threadIdx.x == THREADS - 1)
+                last[0] = mine, last[1] = upto;
+            __syncthreads();
+            end = last[0], tiles = last[1];
+            __syncthreads();
+        }
+        if (threadIdx.x == 0)
+            table[job.groups] = {end, 0, 0, tiles};
+        if (!sound || end != total)
+            *g.head.error_word = SKR_BAD_INDEX;
+        if (job.along_k || g.scatter.data)
+            return;
+        const int64_t columns = g.gated ? g.n / 2 : g.n;
+        clear(g.d, columns, 0, start), clear(g.d, columns, end, total);
+        clear(g.pre, g.n, 0, start), clear(g.pre, g.n, end, total);
+    }
+};
+
+#endif

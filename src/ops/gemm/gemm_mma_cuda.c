@@ -1,0 +1,260 @@
+/* gemm_mma_cuda.c - gemm's and grouped_gemm's plan for the matrix instructions of a warp (gemm_mma.cuh): what is
+ * multiplied, how operands are loaded, which schedule. SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_cuda.h"
+
+SKR_FATBIN(gemm_mma_sm80)
+
+#define SCHEDULES(text)                                                                                                \
+    {                                                                                                                  \
+        text " data-parallel", text " persistent", text " split-K", text " stream-K", text " groups"                   \
+    }
+
+static const struct {
+    int type, at, bt, any, wide;
+    const char *variant[5];
+} shapes[] = {
+#define SKR_GEMM_MMA(type, T, layout, AT, BT, any, wide) {T, AT, BT, any, wide, SCHEDULES("mma " #type " " #layout)},
+#include "gemm_mma.def"
+};
+static skr_cuda_kernel kernels[] = {
+#define SKR_GEMM_MMA(type, T, layout, AT, BT, any, wide)                                                               \
+    SKR_KERNEL(gemm_mma_sm80, "skr_gemm_mma_" #type "_" #layout, SKR_GEMM_MMA_SHARED, 1),
+#include "gemm_mma.def"
+};
+static skr_cuda_kernel table_kernel = SKR_KERNEL(gemm_mma_sm80, "skr_gemm_group_table", 0, 1);
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, NO_TYPE = -1 };
+
+/* ---------------------------------------------------------------- what is multiplied */
+
+static bool is_fp8(int type)
+{
+    return type == SKR_E4M3 || type == SKR_E5M2;
+}
+
+/* The type in which both operands are exact; NO_TYPE: there is none. f16 holds
+ * fp8; f16 and bf16 hold i8 less an i8 zero point, and i8 holds i4 without one. */
+static int type_of(const skr_gemm_job *job)
+{
+    int a = job->a.at.type, b = job->b.at.type;
+    bool zeros = job->b_zero.at.data != NULL;
+    if ((zeros && job->b_zero.at.type != SKR_I8) || a == SKR_I32 || a == SKR_F32)
+        return NO_TYPE;
+    if (is_fp8(a) || (a == SKR_I8 && b == SKR_I4 && zeros))
+        return SKR_F16;
+    return a;
+}
+
+/* ---------------------------------------------------------------- how operands are loaded */
+
+/* One operand: `rows` rows (of a; columns of b) `pitch` elements apart, k's `along` apart. */
+typedef struct side {
+    const skr_gemm_matrix *m;
+    int64_t rows, pitch, along;
+    bool moves_row, moves_k; /* a group begins at any row, at any k */
+} side;
+
+static int bits_of(int type)
+{
+    return type == SKR_I4 ? 4 : 8 * skr_type_bytes(type);
+}
+
+/* Every vector of `bytes` along the dimension of stride 1 begins at a multiple of them. */
+static bool aligned(const skr_gemm_job *job, const side *s, int64_t pitch, int64_t rows, int bytes)
+{
+    int64_t elements = rows > 1 ? pitch : 0;
+    for (int i = 0; i < job->batch.n_dims; i++)
+        elements |= job->batch.dims[i] > 1 ? s->m->at.stride[i] : 0;
+    return (uintptr_t)s->m->at.data % (uintptr_t)bytes == 0 && elements * bits_of(s->m->at.type) % (8 * bytes) == 0;
+}
+
+/* 16-bit rows that are neighbours in memory: k's order is made when they are read from shared memory. */
+static bool can_turn(const skr_gemm_job *job, const side *s, int type)
+{
+    return s->m->at.type == type && skr_type_bytes(type) == 2 && s->pitch == 1 && s->along != 1 && !s->moves_row &&
+           aligned(job, s, s->along, job->k, 16);
+}
+
+static int load_of(const skr_gemm_job *job, const side *s, int type)
+{
+    int from = s->m->at.type, each = 16 / skr_type_bytes(type), bytes = each * bits_of(from) / 8;
+    bool cut = skr_gemm_scaled_in_k(job) && job->seg % each;
+    if (s->along != 1 || s->moves_k || cut || !aligned(job, s, s->pitch, s->rows, bytes))
+        return SKR_GEMM_ELEMENTS;
+    return from == type ? SKR_GEMM_COPY : SKR_GEMM_VECTORS;
+}
+
+/* The kernel, with the ways of loading in the job; -1: none. */
+static int shape_of(skr_gemm_job *job, int type)
+{
+    bool rows = job->groups.of == SKR_GEMM_OF_ROWS, ks = job->groups.of == SKR_GEMM_OF_KS;
+    side a = {&job->a, rows ? INT32_MAX : job->m, job->a.row, job->a.at.col_stride, rows, ks};
+    side b = {&job->b, job->n, job->b.at.col_stride, job->b.row, false, ks};
+    bool scaled = skr_gemm_scaled_in_k(job), wide = scaled || job->a.at.type != type || job->b.at.type != type;
+    bool halves = job->gated == SKR_GEMM_HALVES && job->n / 2 % 8;
+    bool at = !wide && can_turn(job, &a, type), bt = !wide && !halves && can_turn(job, &b, type);
+    job->a_load = at ? SKR_GEMM_COPY : load_of(job, &a, type);
+    job->b_load = bt ? SKR_GEMM_COPY : load_of(job, &b, type);
+    if (job->a_load == SKR_GEMM_ELEMENTS || job->b_load == SKR_GEMM_ELEMENTS) { /* those kernels turn nothing */
+        job->a_load = at ? SKR_GEMM_ELEMENTS : job->a_load;
+        job->b_load = bt ? SKR_GEMM_ELEMENTS : job->b_load;
+        at = bt = false;
+        wide |= skr_type_bytes(type) == 2;
+    }
+    for (int i = 0; i < N_SHAPES; i++)
+        if (shapes[i].type == type && shapes[i].at == at && shapes[i].bt == bt && shapes[i].wide == wide)
+            return i;
+    return -1;
+}
+
+/* ---------------------------------------------------------------- schedules */
+
+enum { DATA_PARALLEL, PERSISTENT, SPLIT_K, STREAM_K, GROUPS };
+
+/* How a schedule cuts the tiles among the blocks that a GPU holds at once (gemm_work.cuh). */
+static void cut(skr_gemm_tma *t, int schedule, int64_t tiles, int64_t resident)
+{
+    int64_t units = skr_min(resident, tiles);
+    switch (schedule) {
+    case DATA_PARALLEL:
+        units = tiles;
+        break;
+    case SPLIT_K: /* as many equal parts of each tile as fill the GPU, at least 2 steps in each */
+        units = tiles * skr_max(1, skr_min(resident / tiles, t->steps / 2));
+        break;
+    case STREAM_K:
+        units = skr_min(resident, skr_max(1, skr_mul(tiles, t->steps) / 2));
+        break;
+    }
+    bool cuts = schedule >= SPLIT_K && units > 1 && !(schedule == SPLIT_K && units == tiles) &&
+                tiles % units * t->steps >= 2 * units; /* no slices of less than 2 steps */
+    t->units = (int32_t)units;
+    t->whole = (int32_t)(cuts ? tiles / units * units : tiles);
+    t->left = (int32_t)(tiles - t->whole);
+    t->slices = t->left ? t->units / t->left : 0;
+}
+
+/* Steps that the slowest block does one after the other; what adding parts up costs is about 12 of them, and 64 KiB
+ * for each part. */
+static double cost(const skr_gemm_tma *t, int64_t resident)
+{
+    double steps = (double)(skr_ceil_div(t->whole, skr_min(t->units, resident)) * (t->steps + 3));
+    if (t->left)
+        steps += (double)t->steps * t->left / t->units + 12 + (double)t->left * (t->slices + 2) * 0.1;
+    return steps;
+}
+
+static int choose(skr_gemm_job *job, int64_t tiles, int64_t resident)
+{
+    int best = -1;
+    double least = 0;
+    skr_gemm_tma chosen = job->tma;
+    for (int s = DATA_PARALLEL; s <= STREAM_K; s++) {
+        if (job->schedule ? s != job->schedule - 1 : s == DATA_PARALLEL)
+            continue;
+        skr_gemm_tma t = job->tma;
+        cut(&t, s, tiles, resident);
+        if (!job->schedule && s >= SPLIT_K && !t.left)
+            continue;
+        double steps = cost(&t, resident);
+        if (best < 0 || steps < least)
+            best = s, least = steps, chosen = t;
+    }
+    job->tma = chosen;
+    return best;
+}
+
+/* ---------------------------------------------------------------- the plan */
+
+/* What all plans of these kernels fill in: the kernel's number, or -1. */
+static int prepare(skr_gemm_job *job, skr_plan *plan)
+{
+    int type = type_of(job);
+    const char *why = NULL;
+    if (type == NO_TYPE)
+        why = "they have no f32, no i32, and no zero points that are not i8";
+    else if (job->n < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || job->batch.m > 1 << 20 ||
+             (job->k < 1 && !job->groups.of))
+        why = "sizes are 1 to 2^30 there";
+    int64_t step = type == NO_TYPE ? 1 : SKR_GEMM_MMA_BYTES / skr_type_bytes(type);
+    job->seg = (int64_t)1 << 30;
+    if (skr_gemm_scaled_in_k(job))
+        job->seg = skr_min(job->seg, job->scaling == SKR_GEMM_GROUP ? job->group : SKR_GEMM_SCALE_BLOCK);
+    job->segs = skr_ceil_div(job->seg, step);
+    int64_t steps = skr_gemm_scaled_in_k(job) && job->seg < job->k ? skr_mul(skr_ceil_div(job->k, job->seg), job->segs)
+                                                                   : skr_ceil_div(job->k, step);
+    if (!why && steps > 1 << 30)
+        why = "groups along k are too small for so many of them";
+    int shape = why ? -1 : shape_of(job, type);
+    if (why)
+        skr_why(plan, "matrix instructions of a warp: %s", why);
+    job->tma.columns = SKR_GEMM_MMA_SIDE;
+    job->tma.cluster = 1;
+    job->tma.steps = (int32_t)(why ? 0 : steps);
+    return shape;
+}
+
+static skr_step *add_step(skr_plan *plan, int shape, int64_t blocks)
+{
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &kernels[shape];
+    step->grid = (uint32_t)skr_max(1, blocks);
+    step->block = 256;
+    step->shared_bytes = SKR_GEMM_MMA_SHARED;
+    step->overlap = true;
+    return step;
+}
+
+static const char *load_text(int load)
+{
+    return load == SKR_GEMM_COPY ? "copied" : load == SKR_GEMM_VECTORS ? "widened" : "element by element";
+}
+
+/* Blocks on one SM: what registers and shared memory allow. */
+static int64_t resident_of(int shape, const skr_target *target)
+{
+    return (int64_t)target->n_sms * (shapes[shape].any ? 1 : 2);
+}
+
+bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at)
+{
+    if (target->shared_bytes < SKR_GEMM_MMA_SHARED)
+        return false;
+    if (job->d.at.col_stride != 1 && job->d.row == 1 && skr_gemm_may_swap(job))
+        skr_gemm_swap(job);
+    int shape = prepare(job, plan);
+    skr_gemm_tma *t = &job->tma;
+    int64_t tiles_m = skr_ceil_div(job->m, SKR_GEMM_MMA_SIDE), tiles_n = skr_ceil_div(job->n, SKR_GEMM_MMA_SIDE);
+    int64_t tiles = skr_mul(skr_mul(tiles_m, tiles_n), job->batch.m);
+    if (shape < 0 || tiles < 1 || tiles > 1 << 24)
+        return false;
+    t->tiles_m = (int32_t)tiles_m;
+    t->tiles_n = (int32_t)tiles_n;
+    t->batches = (int32_t)job->batch.m;
+    t->group = 16;
+    int schedule = choose(job, tiles, resident_of(shape, target));
+    t->slots_at = skr_take(at, skr_mul((int64_t)t->left * (t->slices + 2), SKR_GEMM_MMA_SIDE * SKR_GEMM_MMA_SIDE * 4));
+    plan->variant = shapes[shape].variant[schedule];
+    skr_why(plan, "%lld tiles of 128x128, %d k steps, %d blocks; a %s, b %s", (long long)tiles, t->steps, t->units,
+            load_text(job->a_load), load_text(job->b_load));
+    add_step(plan, shape, t->units);
+    return true;
+}
+
+bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan)
+{
+    skr_gemm_job *g = &job->gemm;
+    int shape = target->shared_bytes < SKR_GEMM_MMA_SHARED || job->total > 1 << 30 ? -1 : prepare(g, plan);
+    g->groups.side = shape < 0 ? SKR_GEMM_SIDE : SKR_GEMM_MMA_SIDE;
+    skr_step *table = skr_plan_step(plan);
+    table->kernel = &table_kernel;
+    table->grid = 1;
+    table->block = 256;
+    table->overlap = true;
+    if (shape < 0)
+        return false;
+    plan->variant = shapes[shape].variant[GROUPS];
+    skr_why(plan, "blocks that stay walk the groups in tiles of 128x128; a %s, b %s", load_text(g->a_load),
+            load_text(g->b_load));
+    add_step(plan, shape, resident_of(shape, target));
+    return true;
+}
