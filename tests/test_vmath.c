@@ -43,6 +43,12 @@ static double rsqrt(double x)
     return 1 / sqrt(x);
 }
 
+/* 2^x, 0 where it would be nearer to 2^-127 than to 2^-126 in the exponent. */
+static double normal_exp2(double x)
+{
+    return x <= -126.5 ? 0 : exp2(x);
+}
+
 /* In the order of vmath_probe.c, with the bounds that vmath.h states. */
 static const struct {
     const char *name;
@@ -50,9 +56,18 @@ static const struct {
     double bound;
     float most; /* largest argument; 0: any */
 } functions[] = {
-    {"exp", exp, 1.25, 0}, {"exp2", exp2, 1.25, 0},     {"log", log, 1, 0},       {"tanh", tanh, 2, 0},
-    {"erf", erf, 2, 0},    {"sigmoid", sigmoid, 3, 0},  {"rsqrt", rsqrt, 1.5, 0}, {"sin", sin, 2, 0},
-    {"cos", cos, 2, 0},    {"expbelow", exp, 1.25, 70},
+    {"exp", exp, 1.25, 0},
+    {"exp2", exp2, 1.25, 0},
+    {"log", log, 1, 0},
+    {"tanh", tanh, 2, 0},
+    {"erf", erf, 2, 0},
+    {"sigmoid", sigmoid, 3, 0},
+    {"rsqrt", rsqrt, 1.5, 0},
+    {"sin", sin, 2, 0},
+    {"cos", cos, 2, 0},
+    {"expbelow", exp, 1.25, 70},
+    {"exp2normal", normal_exp2, 1.25, 127},
+    {"exp2four", normal_exp2, 2.5, 127},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions, BATCH = 4096 };
 

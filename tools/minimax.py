@@ -109,6 +109,7 @@ split("2 / pi", 2 / pi, (24,))
 h = ln(2) / 2 * mpf("1.0001")
 fit("exp(r) = 1 + r + r^2 P(r)", series(lambda r: (exp(r) - 1 - r) / r**2, mpf(1) / 2), lambda r: r**2 / exp(r) + tiny, -h, h, 4)
 fit("exp2(f) = 1 + f P(f)", series(lambda f: (2**f - 1) / f, ln(2)), lambda f: abs(f) / 2**f + tiny, mpf("-0.5001"), mpf("0.5001"), 5)
+fit("exp2(f) = 1 + f P(f), short", series(lambda f: (2**f - 1) / f, ln(2)), lambda f: abs(f) / 2**f + tiny, mpf("-0.5001"), mpf("0.5001"), 4)
 fit("log(1 + f) = f - f^2/2 + f^3 P(f)", series(lambda f: (log(1 + f) - f + f**2 / 2) / f**3, mpf(1) / 3),
     lambda f: f**2 + mpf("1e-3"), sqrt(mpf("0.5")) - 1, sqrt(mpf(2)) - 1, 8)
 fit("tanh(x) = x + x^3 P(x^2), |x| < 0.625", series(lambda z: (tanh(sqrt(z)) / sqrt(z) - 1) / z, -mpf(1) / 3), lambda z: z + tiny, 0,

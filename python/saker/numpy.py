@@ -98,7 +98,28 @@ def _gemm(given):
     return ["d"], {"d": (d, result), "pre": (shape, result), "dbias": (shape[-1:], "float32")}
 
 
+def _attention(given):
+    q, v = given["q"], given.get("v")
+    if not isinstance(v, type(q)) or q.ndim < 3 or v.ndim < 1:
+        return [], {}  # the library says what is wrong
+    layout = given.get("layout") or "bshd"
+    b, h, s = (0, 1, 2) if layout in ("bhsd", 1) else (0, 2, 1) if layout in ("bshd", 0) else (None, 1, 0)
+    if q.ndim != (3 if b is None else 4):
+        return [], {}
+    lse = (q.shape[h], q.shape[s]) if b is None else (q.shape[b], q.shape[h], q.shape[s])
+    kind = q.dtype if q.dtype.itemsize > 1 else "float32"
+    return ["o"], {"o": ((*q.shape[:-1], v.shape[-1]), kind), "lse": (lse, "float32")}
+
+
+def _attention_backward(given):
+    names = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias", "dslopes": "slopes", "dsinks": "sinks"}
+    sizes = {out: (given[of].shape, given[of].dtype) for out, of in names.items() if given.get(of) is not None}
+    return list(sizes), sizes
+
+
 _RULES = {
+    "attention": _attention,
+    "attention_backward": _attention_backward,
     "gemm": _gemm,
     "softmax": _softmax,
     "rms_norm": _rms_norm,
@@ -123,7 +144,7 @@ def _allocate(op, outputs, given, requests):
             raise TypeError(f"{op}: {first} cannot be allocated, give a tensor")
         return ()  # the library says what is missing
     numpy = sys.modules.get("numpy")  # whoever gives an array has imported it
-    if numpy is None or not isinstance(given.get("x", given.get("a")), numpy.ndarray):
+    if numpy is None or not isinstance(given.get("x", given.get("a", given.get("q"))), numpy.ndarray):
         if first:
             raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {first} as a tensor")
         return ()

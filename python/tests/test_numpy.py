@@ -199,3 +199,19 @@ def test_gemm_packed(rng):
     saker.gemm_pack(b, packed=packed)
     where = np.lib.stride_tricks.as_strided(packed[:b.nbytes].view(np.float32), b.shape, b.strides)
     assert (saker.gemm(a, where, b_packed=True) == saker.gemm(a, b)).all()
+
+
+def test_attention_and_gradients():
+    q, k, v = (np.random.default_rng(i).standard_normal((2, 7, 3, 8)).astype(np.float32) for i in range(3))
+    o, lse = saker.numpy.attention(q, k, v, causal=True, o=True, lse=True)
+    s = np.einsum("bihd,bjhd->bhij", q.astype(np.float64), k.astype(np.float64)) / np.sqrt(8)
+    s = np.where(np.tril(np.ones((7, 7), bool)), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    assert np.abs(o - np.einsum("bhij,bjhd->bihd", p, v)).max() < 1e-5
+    dq, dk, dv = saker.numpy.attention_backward(np.ones_like(o), q, k, v, o, lse, causal=True)
+    dp = np.einsum("bjhd->bhj", v)[:, :, None]
+    ds = p * (dp - np.einsum("bihd->bhi", o)[..., None]) / np.sqrt(8)
+    assert np.abs(dq - np.einsum("bhij,bjhd->bihd", ds, k)).max() < 1e-5
+    assert np.abs(dk - np.einsum("bhij,bihd->bjhd", ds, q)).max() < 1e-5
+    assert np.abs(dv - np.einsum("bhij->bjh", p)[..., None]).max() < 1e-5

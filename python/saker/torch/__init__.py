@@ -10,6 +10,7 @@
     y = saker.torch.swiglu(gate_up)                            # silu(gate) * up of [..., 2N], or swiglu(gate, up)
     q, scale = saker.torch.quantize(x, per="block")            # float8, one scale for 128 columns
     y = saker.torch.linear(x, weight, bias, activation="gelu") # and matmul, scaled_matmul (float8, int8), grouped_matmul
+    o = saker.torch.attention(q, k, v, causal=True)            # every mask and bias; flash_attn_func and others as drop-ins
     loss = saker.torch.cross_entropy(logits, target)           # in place of torch.nn.functional.cross_entropy
 
 SPDX-License-Identifier: Apache-2.0
@@ -21,6 +22,14 @@ if not hasattr(_torch.Tensor, "__dlpack_c_exchange_api__"):
 
 from ._activation import SwiGLU, activation, activation_quant, gelu, relu2, silu, swiglu
 from ._adamw import AdamW, adamw_, sum_squares_
+from ._attention import attention, attention_merge
+from ._attention_as import (
+    flash_attn_func,
+    flash_attn_varlen_func,
+    register_transformers,
+    scaled_dot_product_attention,
+    transformers_attention,
+)
 from ._cross_entropy import cross_entropy, cross_entropy_and_gradient
 from ._embedding import embedding
 from ._gemm import grouped_matmul, Linear, linear, matmul, scaled_matmul

@@ -79,6 +79,29 @@ SKR_FN vf v_exp2_normal(vf x)
     return v_mul(v_exp2_fraction(f), v_of_bits(vi_sll(v_bits(t), 23)));
 }
 
+/* v_exp2_normal of four vectors at once, 2.5 ulp (polynomial error 9.8e-8): step by step for all four, because one
+ * chain of dependent steps is longer than what a core looks ahead; with so few live vectors that none is spilled. */
+SKR_FN void v_exp2_four(vf *x)
+{
+    const vf magic = v_set1(12583039.0f), lowest = v_set1(-127.0f);
+    vf t[4], p[4];
+/* clang-format off */
+#define EACH SKR_UNROLL for (int i = 0; i < 4; i++)
+    EACH x[i] = v_max(x[i], lowest);
+    EACH t[i] = v_add(x[i], magic);
+    EACH p[i] = v_sub(t[i], magic);
+    EACH x[i] = v_sub(x[i], p[i]);
+    EACH p[i] = v_fma(v_set1(0x1.5cc8bap-10f), x[i], v_set1(0x1.3cf502p-7f));
+    EACH p[i] = v_fma(p[i], x[i], v_set1(0x1.c6b58ep-5f));
+    EACH p[i] = v_fma(p[i], x[i], v_set1(0x1.ebf9a2p-3f));
+    EACH p[i] = v_fma(p[i], x[i], v_set1(0x1.62e42ap-1f));
+    EACH p[i] = v_fma(p[i], x[i], v_set1(1.0f));
+    EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
+    EACH x[i] = v_mul(p[i], t[i]);
+#undef EACH
+    /* clang-format on */
+}
+
 /* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly. Outside [-151, 129] it is 0 or infinity. */
 SKR_FN vf v_exp2(vf x)
 {

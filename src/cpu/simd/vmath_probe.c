@@ -54,7 +54,15 @@ void SKR_KERNEL(values)(int type, float *y)
     }
 }
 
-/* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp below 70. */
+static vf exp2_four(vf x)
+{
+    vf all[4] = {x, x, x, x};
+    v_exp2_four(all);
+    return all[3];
+}
+
+/* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp below 70, 10 and 11 exp2 without
+ * subnormals, one vector and four. */
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n);
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
 {
@@ -85,6 +93,12 @@ void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
         break;
     case 9:
         sweep(v_exp_below, x, y, n);
+        break;
+    case 10:
+        sweep(v_exp2_normal, x, y, n);
+        break;
+    case 11:
+        sweep(exp2_four, x, y, n);
         break;
     default:
         sweep(v_cos, x, y, n);

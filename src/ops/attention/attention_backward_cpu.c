@@ -47,14 +47,15 @@ static void pack_for_sums(const head_t *w, const skr_attention_rows *x, int64_t 
 /* ---------------------------------------------------------------- dq */
 
 /* dq += ds k of the panel at p: [column][query]. */
-static void add_dq(const head_t *w, const panel_t *p, int64_t j0, int n, const void *ds, float *dq)
+static void add_dq(const head_t *w, const panel_t *p, int64_t j0, int n, int all, const void *ds, float *dq)
 {
     const job_t *job = w->job;
     const skr_attention_cpu *c = &job->cpu;
     int mr = c->s_tile.mr, nr = p->nr, pad = (int)up_to(n, c->s_tile.granule), size = kind_bytes(c->s_kind);
     const char *k = kt_panels(job, p->hk, p->s->v_row + j0);
+    int64_t each = mr * up_to(all, c->s_tile.granule) * size;
     _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
-    for (int64_t d = 0; d < job->d; d += mr, k += mr * pad * size, dq += mr * nr) {
+    for (int64_t d = 0; d < job->d; d += mr, k += each, dq += mr * nr) {
         micro(c->s_kind, pad, k, ds, t);
         for (int i = 0; i < mr * nr; i += SKR_LANES)
             v_store_float(SKR_F32, dq, i, v_add(v_load(SKR_F32, dq, i), v_load(SKR_F32, t, i)));
@@ -94,18 +95,32 @@ static void store_dq(const head_t *w, const float *dq)
 
 /* ---------------------------------------------------------------- dk and dv */
 
-/* x [n][nr] of panel a of a block of queries into the panels that sums over queries read: rows are keys. */
-static void turn(const job_t *job, int64_t a, int n, const void *x, char *to)
+/* Panels of a block of keys, at most: tiles have at least four rows. */
+enum { BLOCK_PANELS = 64 };
+
+/* Which panels of queries of a block see a panel of keys: [first, end). */
+typedef struct seers {
+    int32_t first, end;
+} seers;
+
+/* x [n][nr] of panel a of a block of queries into the panels that sums over queries read: rows are keys. The block has
+ * `all` keys; those from n on are not seen. */
+static void turn(const job_t *job, int64_t a, int n, int all, const void *x, char *to)
 {
     const skr_attention_cpu *c = &job->cpu;
     int mr = c->s_tile.mr, nr = c->s_tile.nr, size = kind_bytes(c->s_kind);
-    for (int k = 0; k < n; k += mr)
-        pack_moved(c->s_kind, (const char *)x + (int64_t)k * nr * size, nr, 1, n - k < mr ? n - k : mr, mr,
-                   c->s_tile.ka, nr, nr, to + (k * c->block_q + a * nr * mr) * size);
+    for (int k = 0; k < all; k += mr) {
+        char *panel = to + (k * c->block_q + a * nr * mr) * size;
+        if (k < n)
+            pack_moved(c->s_kind, (const char *)x + (int64_t)k * nr * size, nr, 1, n - k < mr ? n - k : mr, mr,
+                       c->s_tile.ka, nr, nr, panel);
+        else
+            __builtin_memset(panel, 0, (size_t)(mr * nr * size));
+    }
 }
 
-/* out [n keys][width] += x times rows of queries, over panels [first, end) of a block of queries. */
-static void add_sums(const job_t *job, const char *x, const char *rows, int64_t pad, int64_t first, int64_t end, int n,
+/* out [n keys][width] += x times rows of queries, of the panels that see the keys. */
+static void add_sums(const job_t *job, const char *x, const char *rows, int64_t pad, const seers *who, int n,
                      int64_t width, float *out)
 {
     const skr_attention_cpu *c = &job->cpu;
@@ -113,8 +128,11 @@ static void add_sums(const job_t *job, const char *x, const char *rows, int64_t 
     _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
     for (int64_t col = 0; col < width; col += nr, rows += nr * pad * size)
         for (int k = 0; k < n; k += mr, out += mr * nr) {
-            micro(c->s_kind, (end - first) * nr, x + (k * c->block_q + first * nr * mr) * size,
-                  rows + first * nr * nr * size, t);
+            seers w = who[k / mr];
+            if (w.first >= w.end)
+                continue;
+            micro(c->s_kind, (w.end - w.first) * nr, x + (k * c->block_q + w.first * nr * mr) * size,
+                  rows + w.first * nr * nr * size, t);
             for (int i = 0; i < mr * nr; i += SKR_LANES)
                 v_store_float(SKR_F32, out, i, v_add(v_load(SKR_F32, out, i), v_load(SKR_F32, t, i)));
         }
@@ -129,7 +147,7 @@ SKR_FN int64_t sum_at(const job_t *job, int n, int64_t key, int64_t column)
 
 /* Queries whose rows are not finite: only for the keys that they see. x: [n][nr] of their panel. */
 static void add_bad_sums(const head_t *w, const panel_t *p, const skr_attention_rows *rows, int64_t width,
-                         const uint8_t *bad, int n, const float *x, float *out)
+                         const uint8_t *bad, int n, int all, const float *x, float *out)
 {
     const job_t *job = w->job;
     for (int r = 0; r < p->rows; r++)
@@ -137,7 +155,7 @@ static void add_bad_sums(const head_t *w, const panel_t *p, const skr_attention_
             float y = one_float(rows->type, rows->data, row_at(job, rows, p->b, p->s->s.q + p->i0 + r, p->h) + d);
             for (int k = 0; k < n; k++)
                 if (x[k * p->nr + r] != 0)
-                    out[sum_at(job, n, k, d)] += x[k * p->nr + r] * y;
+                    out[sum_at(job, all, k, d)] += x[k * p->nr + r] * y;
         }
 }
 
@@ -208,7 +226,7 @@ static void times(int n, const float *by, float *x)
 }
 
 /* A panel of queries against n keys from j0 on: its dq, and p and ds for the sums over queries. */
-static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block, int64_t j0, int n, bool bad_k,
+static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block, int64_t j0, int n, int all, bool bad_k,
                        const uint8_t *bad_q, const uint8_t *bad_do)
 {
     const job_t *job = w->job;
@@ -221,16 +239,16 @@ static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block,
     if (job->softcap != 0)
         times(n * p->nr, (const float *)in(w, c->in_slope), ds);
     if (job->dv.data) {
-        turn(job, in_block, n, operand_of(w, n, s).rows, in(w, c->in_pt));
-        add_bad_sums(w, p, &job->d_o, job->d_v, bad_do, n, s, (float *)in(w, c->in_dv));
+        turn(job, in_block, n, all, operand_of(w, n, s).rows, in(w, c->in_pt));
+        add_bad_sums(w, p, &job->d_o, job->d_v, bad_do, n, all, s, (float *)in(w, c->in_dv));
     }
     operand x = operand_of(w, n, ds);
     if (job->dk.data) {
-        turn(job, in_block, n, x.rows, in(w, c->in_dst));
-        add_bad_sums(w, p, &job->q, job->d, bad_q, n, ds, (float *)in(w, c->in_dk));
+        turn(job, in_block, n, all, x.rows, in(w, c->in_dst));
+        add_bad_sums(w, p, &job->q, job->d, bad_q, n, all, ds, (float *)in(w, c->in_dk));
     }
     if (job->dq.data) {
-        add_dq(w, p, j0, n, x.panel, dq);
+        add_dq(w, p, j0, n, all, x.panel, dq);
         if (bad_k)
             add_bad_dq(w, p, j0, n, ds, dq);
     }
@@ -247,26 +265,33 @@ static void keys_step(head_t *w, int64_t j0, const uint8_t *bad_q, const uint8_t
     __builtin_memset(dk, 0, (size_t)(up_to(n, mr) * up_to(job->d, nr)) * 4);
     __builtin_memset(dv, 0, (size_t)(up_to(n, mr) * up_to(job->d_v, nr)) * 4);
     for (int64_t i0 = 0; i0 < w->s->s.q_len; i0 += c->block_q) {
-        int64_t queries = least(c->block_q, w->s->s.q_len - i0), pad = up_to(queries, nr), first = -1, end = 0;
+        int64_t queries = least(c->block_q, w->s->s.q_len - i0), pad = up_to(queries, nr);
+        seers who[BLOCK_PANELS];
+        bool any = false;
+        for (int k = 0; k < n; k += mr)
+            who[k / mr] = (seers){0, 0};
         for (int64_t a = 0; a < pad / nr; a++) {
             panel_t p = panel_of(job, w->s, w->b, w->h, i0 + a * nr);
             int64_t from, to;
             panel_range(&p, &from, &to);
             if (from >= j0 + n || to <= j0)
                 continue;
-            first = first < 0 ? a : first;
-            end = a + 1;
-            panel_step(w, &p, i0 / nr + a, a, j0, n, bad_k, bad_q, bad_do);
+            int seen = (int)least(n, to - j0);
+            any = true;
+            panel_step(w, &p, i0 / nr + a, a, j0, seen, n, bad_k, bad_q, bad_do);
+            for (int k = 0; k < seen; k += mr) {
+                seers *x = &who[k / mr];
+                *x = (seers){x->end ? x->first : (int32_t)a, (int32_t)a + 1};
+            }
         }
-        if (first < 0)
+        if (!any)
             continue;
         int size = kind_bytes(c->s_kind);
         if (job->dv.data)
-            add_sums(job, in(w, c->in_pt), in(w, c->in_dot) + i0 * up_to(job->d_v, nr) * size, pad, first, end, n,
-                     job->d_v, dv);
+            add_sums(job, in(w, c->in_pt), in(w, c->in_dot) + i0 * up_to(job->d_v, nr) * size, pad, who, n, job->d_v,
+                     dv);
         if (job->dk.data)
-            add_sums(job, in(w, c->in_dst), in(w, c->in_qt) + i0 * up_to(job->d, nr) * size, pad, first, end, n, job->d,
-                     dk);
+            add_sums(job, in(w, c->in_dst), in(w, c->in_qt) + i0 * up_to(job->d, nr) * size, pad, who, n, job->d, dk);
     }
     if (job->dk.data)
         store_keys(w, &job->dk, c->dk_at, job->d, job->scale, j0, n, dk);

@@ -83,29 +83,51 @@ static queries_t take_queries(const job_t *job, int64_t b, int64_t h, int64_t to
 
 /* ---------------------------------------------------------------- one tile */
 
-/* s becomes p z, dp becomes ds; du: ds times the softcap's derivative where there is one, else ds itself. */
-static void finish_tile(const panel_t *p, int n, float factor, const float *lse, const float *delta, const float *keep,
-                        float *s, float *dp)
+/* What the queries of a vector bring to every key. */
+typedef struct tile_row {
+    vf factor, base, delta;
+    vm nothing; /* queries without p */
+} tile_row;
+
+/* Four keys, of which `part` are there: s becomes p z, dp becomes ds. */
+SKR_FN void finish4(const tile_row *w, int nr, int part, const float *keep, float *s, float *dp)
 {
-    vf f = v_set1(factor), zero = v_set1(0.0f);
-    for (int r = 0; r < p->nr; r += SKR_LANES) {
-        vf base = v_neg(v_load(SKR_F32, lse, r)), d = v_load(SKR_F32, delta, r);
-        vm nothing = v_eq(base, v_set1(-__builtin_inff()));
-        for (int k = 0; k < n; k++) {
-            int at = k * p->nr + r;
-            vf x = v_exp2_normal(v_fma(v_load(SKR_F32, s, at), f, base)), y = v_load(SKR_F32, dp, at);
-            x = v_select(nothing, zero, x);
-            vf kept = x;
-            if (keep) {
-                vf z = v_load(SKR_F32, keep, at);
-                vm dropped = v_eq(z, zero);
-                y = v_select(dropped, zero, v_mul(y, z));
-                kept = v_select(dropped, zero, v_mul(x, z));
-            }
-            /* what is not seen has no gradient, even if its product is NaN */
-            vf ds = v_select(v_eq(x, zero), zero, v_mul(x, v_sub(y, d)));
-            v_store_float(SKR_F32, s, at, kept);
-            v_store_float(SKR_F32, dp, at, ds);
+    vf x[4], zero = v_set1(0.0f);
+    SKR_UNROLL
+    for (int u = 0; u < 4; u++)
+        x[u] = u < part ? v_fma(v_load(SKR_F32, s, u * nr), w->factor, w->base) : zero;
+    v_exp2_four(x);
+    SKR_UNROLL
+    for (int u = 0; u < 4; u++) {
+        if (u >= part)
+            break;
+        vf p = v_select(w->nothing, zero, x[u]), y = v_load(SKR_F32, dp, u * nr), kept = p;
+        if (keep) {
+            vf z = v_load(SKR_F32, keep, u * nr);
+            vm dropped = v_eq(z, zero);
+            y = v_select(dropped, zero, v_mul(y, z));
+            kept = v_select(dropped, zero, v_mul(p, z));
+        }
+        v_store_float(SKR_F32, s, u * nr, kept);
+        /* what is not seen has no gradient, even if its product is NaN */
+        v_store_float(SKR_F32, dp, u * nr, v_select(v_eq(p, zero), zero, v_mul(p, v_sub(y, w->delta))));
+    }
+}
+
+SKR_IN_ORDER SKR_TAIL void finish_tile(int nr, int n, float factor, const float *lse, const float *delta,
+                                       const float *keep, float *s, float *dp)
+{
+    for (int r = 0; r < nr; r += SKR_LANES) {
+        vf base = v_neg(v_load(SKR_F32, lse, r));
+        tile_row w = {v_set1(factor), base, v_load(SKR_F32, delta, r), v_eq(base, v_set1(-__builtin_inff()))};
+        for (int k = 0; k < n; k += 4) {
+            int at = k * nr + r;
+            if (n - k < 4)
+                finish4(&w, nr, n - k, keep ? keep + at : NULL, s + at, dp + at);
+            else if (keep)
+                finish4(&w, nr, 4, keep + at, s + at, dp + at);
+            else
+                finish4(&w, nr, 4, NULL, s + at, dp + at);
         }
     }
 }
@@ -125,7 +147,7 @@ static void gradient_tile(const panel_t *p, const queries_t *q, int64_t a, int64
         micro(c->s_kind, c->dv_pad, v, d_o, dp + at * nr);
     if (keep)
         make_keep(p, j0, n, keep);
-    finish_tile(p, n, factor, q->lse + a * nr, q->delta + a * nr, keep, s, dp);
+    finish_tile(nr, n, factor, q->lse + a * nr, q->delta + a * nr, keep, s, dp);
 }
 
 #endif

@@ -17,7 +17,7 @@ typedef struct running {
 } running;
 
 /* Takes over the maximum of n more scores (times factor). */
-static void raise_max(running *w, int nr, int n, float factor, const float *s)
+SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
 {
     w->moved = false;
     for (int r = 0; r < nr; r += SKR_LANES) {
@@ -42,27 +42,72 @@ static void raise_max(running *w, int nr, int n, float factor, const float *s)
     }
 }
 
-/* s becomes p, and the sums grow. */
-static void exponentials(running *w, int nr, int n, float factor, float *s)
+#if defined(SKR_LEVEL_neonmm)
+/* p of four keys and four queries as the panels of BFMMLA have them: four keys of a query side by side. */
+SKR_FN void store_group(const vf *x, uint16_t *to)
+{
+    uint16x8_t a = vcombine_u16(v_narrow_bf16(x[0]), v_narrow_bf16(x[1]));
+    uint16x8_t b = vcombine_u16(v_narrow_bf16(x[2]), v_narrow_bf16(x[3]));
+    uint16x8_t even = vzip1q_u16(a, b), odd = vzip2q_u16(a, b);
+    vst1q_u16(to, vzip1q_u16(even, odd));
+    vst1q_u16(to + 8, vzip2q_u16(even, odd));
+}
+enum { GROUPS = 1 };
+#else
+SKR_FN void store_group(const vf *x, uint16_t *to)
+{
+    (void)x, (void)to;
+}
+enum { GROUPS = 0 };
+#endif
+
+/* p of keys k to k + 3, of which `part` are there: beyond n the buffer holds what it did, no scores. */
+SKR_FN void exponentials4(bool panel, int nr, int part, vf f, vf base, float *s, vf *sum, uint16_t *to)
+{
+    vf x[4];
+    SKR_UNROLL
+    for (int u = 0; u < 4; u++)
+        x[u] = u < part ? v_fma(v_load(SKR_F32, s, u * nr), f, base) : v_set1(-__builtin_inff());
+    v_exp2_four(x);
+    SKR_UNROLL
+    for (int u = 0; u < 4; u++)
+        sum[u] = v_add(sum[u], x[u]);
+    if (panel) {
+        store_group(x, to);
+        return;
+    }
+    SKR_UNROLL
+    for (int u = 0; u < 4; u++)
+        if (u < part)
+            v_store_float(SKR_F32, s, u * nr, x[u]);
+}
+
+/* s becomes p, and the sums grow. panel: p goes there as bf16 instead, where the level can. */
+SKR_FN void exponentials_to(bool panel, running *w, int nr, int n, float factor, float *s, uint16_t *to)
 {
     vf f = v_set1(factor);
     for (int r = 0; r < nr; r += SKR_LANES) {
-        vf base = v_neg(v_load(SKR_F32, w->base, r)), sum[2] = {v_set1(0.0f), v_set1(0.0f)};
+        vf base = v_neg(v_load(SKR_F32, w->base, r)), zero = v_set1(0.0f), sum[4] = {zero, zero, zero, zero};
         int k = 0;
-        for (; k + 2 <= n; k += 2)
-            SKR_UNROLL
-        for (int u = 0; u < 2; u++) {
-            vf x = v_exp2_normal(v_fma(v_load(SKR_F32, s, (k + u) * nr + r), f, base));
-            v_store_float(SKR_F32, s, (k + u) * nr + r, x);
-            sum[u] = v_add(sum[u], x);
-        }
-        for (; k < n; k++) {
-            vf x = v_exp2_normal(v_fma(v_load(SKR_F32, s, k * nr + r), f, base));
-            v_store_float(SKR_F32, s, k * nr + r, x);
-            sum[0] = v_add(sum[0], x);
-        }
-        v_store_float(SKR_F32, w->sum, r, v_add(v_load(SKR_F32, w->sum, r), v_add(sum[0], sum[1])));
+        for (; k + 4 <= n; k += 4)
+            exponentials4(panel, nr, 4, f, base, s + k * nr + r, sum, to + k * nr + r * 4);
+        if (k < n)
+            exponentials4(panel, nr, n - k, f, base, s + k * nr + r, sum, to + k * nr + r * 4);
+        vf all = v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
+        v_store_float(SKR_F32, w->sum, r, v_add(v_load(SKR_F32, w->sum, r), all));
     }
+}
+
+/* Functions of their own: in order, and with all registers. */
+SKR_IN_ORDER SKR_TAIL void exponentials(running *w, int nr, int n, float factor, float *s)
+{
+    uint16_t none;
+    exponentials_to(false, w, nr, n, factor, s, &none);
+}
+
+SKR_IN_ORDER SKR_TAIL void exponentials_panel(running *w, int nr, int n, float factor, float *s, uint16_t *to)
+{
+    exponentials_to(true, w, nr, n, factor, s, to);
 }
 
 /* p as it multiplies v: codes where it is quantised, then dropout. */
@@ -142,9 +187,15 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     float *s = (float *)(scratch + c->in_s), *extra = (float *)(scratch + c->in_extra);
     float factor = panel_scores(p, q, from, n, extra, s, NULL);
     raise_max(w, nr, n, factor, s);
-    exponentials(w, nr, n, factor, s);
-    quantise_and_drop(p, from, n, extra, s);
-    const void *pp = p_panel(p, n, pad, s, scratch);
+    bool straight = GROUPS && c->v_kind == SKR_GEMM_BF16 && !any_bad && !job->drop && job->mode != SKR_ATTENTION_I8_P;
+    const void *pp = scratch + c->in_p;
+    if (straight) {
+        exponentials_panel(w, nr, n, factor, s, (uint16_t *)(scratch + c->in_p));
+    } else {
+        exponentials(w, nr, n, factor, s);
+        quantise_and_drop(p, from, n, extra, s);
+        pp = p_panel(p, n, pad, s, scratch);
+    }
     _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
     for (int64_t v = 0; v < c->v_panels; v++) {
         const char *panel = v_panel(job, p->hk, p->s->v_row + j0, keys, v) + (from - j0) * mr * size;

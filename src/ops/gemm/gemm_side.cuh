@@ -13,12 +13,6 @@
 
 #include "gemm_epilogue.cuh"
 
-/* Copies the first `bytes` of 16, and zeros behind them. */
-SKR_DEVICE void copy_async16_part(uint32_t to, const void *from, int bytes)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
 /* Chunks of a narrower type as 16 bytes of T. */
 template <int T> struct gemm_widen {
     /* Sixteen i4 as i8. */
