@@ -174,7 +174,7 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 static void add(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
-    c->portable_kernel = s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
+    c->portable_kernel = s.tf32 ? NULL : s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";
@@ -543,7 +543,7 @@ static void tma_cases(void)
                 }
     /* More tiles than a GPU holds at once, for the cost model takes the largest then. */
     spec big = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
-    big.cuda = "128x256";
+    big.cuda = "tma bf16 kk 128x256";
     add(big);
     big.bias = SAKER_BF16;
     big.act = SAKER_ACT_RELU2;
@@ -551,7 +551,7 @@ static void tma_cases(void)
     big.gated = SAKER_GATED_HALVES;
     add(big);
     big = (spec){.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
-    big.cuda = "128x128";
+    big.cuda = "tma f16 kk 128x128";
     add(big);
     for (int i = 0; i < 3; i++) { /* tf32 */
         spec s = {
