@@ -186,13 +186,55 @@ static void call_cost(void)
     saker_context_destroy(ctx);
 }
 
+/* ---------------------------------------------------------------- attention */
+
+/* A bf16 tensor [1, tokens, 2, 64] of its own addresses; nothing is read. */
+static saker_tensor heads(int64_t *shape, int64_t tokens, uintptr_t place)
+{
+    memcpy(shape, (const int64_t[]){1, tokens, 2, 64}, 4 * sizeof *shape);
+    return saker_tensor_of((void *)(place << 40), SAKER_BF16, 4, shape, NULL);
+}
+
+static void attention_steps(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    int64_t shape[4], rows[3] = {1, 2, 100}, each[1] = {2};
+    saker_tensor t[10];
+    for (int i = 0; i < 9; i++)
+        t[i] = heads(shape, 100, (uintptr_t)i + 1);
+    t[5] = saker_tensor_of((void *)((uintptr_t)11 << 40), SAKER_F32, 3, rows, NULL);
+    t[9] = saker_tensor_of((void *)((uintptr_t)12 << 40), SAKER_F32, 1, each, NULL);
+    const saker_attention_backward_args *args =
+        SAKER_ARGS(attention_backward, .d_o = &t[0], .q = &t[1], .k = &t[2], .v = &t[3], .o = &t[4], .lse = &t[5],
+                   .sinks = &t[9], .dq = &t[6], .dk = &t[7], .dv = &t[8]);
+    char text[4096];
+    if (!built_in(ctx, saker_attention_backward(ctx, args)))
+        return;
+    NUMBER(fake_launches(), 3); /* delta, dq, dk and dv */
+    NUMBER(saker_explain(ctx, "attention_backward", args, text, sizeof text), SAKER_OK);
+    as_explained(text, 0);
+    saker_context_destroy(ctx);
+}
+
+/* What the kernels cannot count is refused with a sentence. */
+static void attention_refused(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    int64_t shape[4];
+    saker_tensor q = heads(shape, INT64_C(1) << 28, 1), k = heads(shape, INT64_C(1) << 28, 2);
+    saker_tensor v = heads(shape, INT64_C(1) << 28, 3), o = heads(shape, INT64_C(1) << 28, 4);
+    NUMBER(saker_attention(ctx, SAKER_ARGS(attention, .q = &q, .k = &k, .v = &v, .o = &o)), SAKER_UNSUPPORTED);
+    CHECK(strstr(saker_context_error(ctx), "the GPU kernels count in 32 bits") != NULL);
+    saker_context_destroy(ctx);
+}
+
 int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
-        SCENARIO(rms_norm_forward),
-        SCENARIO(rms_norm_backward),
-        SCENARIO(wrong_memory),
-        SCENARIO(call_cost),
+        SCENARIO(rms_norm_forward), SCENARIO(rms_norm_backward), SCENARIO(wrong_memory),
+        SCENARIO(call_cost),        SCENARIO(attention_steps),   SCENARIO(attention_refused),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

@@ -237,9 +237,22 @@ SKR_DEVICE void copy_async16(uint32_t to, const void *from)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+/* The same, or zeros; `from` is not read then. */
+SKR_DEVICE void copy_async16_or_zero(uint32_t to, const void *from, bool there)
+{
+    int bytes = there ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 SKR_DEVICE void copy_async8(uint32_t to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+
+SKR_DEVICE void copy_async8_or_zero(uint32_t to, const void *from, bool there)
+{
+    int bytes = there ? 8 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 SKR_DEVICE void copy_async4(uint32_t to, const void *from)
@@ -299,6 +312,11 @@ SKR_DEVICE void shared_store16(uint32_t p, const uint4 &v)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
+}
+
+SKR_DEVICE void shared_store4(uint32_t p, uint32_t v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(p), "r"(v) : "memory");
 }
 
 /* V elements of a run-time float type into a slot of V * element bytes, and out of it. */

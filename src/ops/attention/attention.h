@@ -115,10 +115,28 @@ typedef struct skr_attention_cpu {
     int64_t bias_blocks_q, bias_blocks_k;
 } skr_attention_cpu;
 
-/* What the CUDA plan adds: room for its own numbers. */
+/* CUDA: what a kernel knows of the options (attention_forward.cuh). */
+enum { SKR_ATTENTION_PLAIN, SKR_ATTENTION_SCORED, SKR_ATTENTION_ANY };
+
+/* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */
+typedef struct skr_attention_grid {
+    int32_t pieces;     /* of a head */
+    int32_t section;    /* heads that go side by side */
+    int32_t last_first; /* the longest piece is the last */
+} skr_attention_grid;
+
+/* What the CUDA plan adds (attention_cuda.c); offsets are bytes into the workspace. */
 typedef struct skr_attention_cuda {
-    int64_t at[16];  /* offsets into the workspace */
-    int32_t num[32]; /* tiles, counts, flags */
+    int64_t spans_at;           /* skr_attention_span [batch + 2] (attention_prepare.cuh); -1 without cu_seqlens */
+    int64_t stats_at;           /* backward: (lse in base 2, delta - dlse) [heads, tokens of all batches] */
+    int64_t slopes_at;          /* backward: parts of dslopes [heads, pieces of all sequences] */
+    int64_t slope_parts;        /* how many for each head */
+    int32_t slope_piece;        /* queries of a piece */
+    skr_attention_grid grid[2]; /* of queries, of keys */
+    int32_t aligned;            /* rows of all inputs are whole chunks of 16 bytes */
+    int32_t pairs;              /* results are of the type of the products, two elements are aligned */
+    float unit;                 /* plain and scored kernels: of the scores before the exponential, in base 2 */
+    float over;                 /* what brings natural units to those of the scores */
 } skr_attention_cuda;
 
 typedef struct skr_attention_job {

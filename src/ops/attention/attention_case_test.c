@@ -203,8 +203,6 @@ static void finish(suite_case *c, const struct spec *s, double products)
     c->flops = pairs * products * (s->has & CAUSAL ? 0.5 : 1);
     c->bytes = suite_all_bytes(c);
     c->use = s->use ? s->use : SUITE_CHECK;
-    if (s->use & (SUITE_CHECK | SUITE_ALL) || !s->use)
-        c->use |= SUITE_CPU_ONLY;
     for (int i = 0; i < c->n_tensors; i++)
         if (c->tensor[i].role == SUITE_IN)
             c->reads++;
@@ -313,6 +311,5 @@ void attention_merge_case(suite_list *l, int layout, saker_type type, saker_type
     c.bytes = suite_all_bytes(&c);
     c.reads = 2;
     c.writes = 1;
-    c.use |= use & SUITE_CHECK ? SUITE_CPU_ONLY : 0;
     suite_list_add(l, &c);
 }

@@ -1,28 +1,186 @@
-/* attention_cuda.c - attention's operations on a GPU: which kernel takes the job.
- * SPDX-License-Identifier: Apache-2.0 */
-#include "attention_op.h"
+/* attention_cuda.c - attention on a GPU: which kernels, how many blocks.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernel depends on the types, the head sizes, the options and the alignment, never on how many rows there are: a
+ * row's bits do not depend on its neighbours. */
+#include "attention_cuda.h"
 
-saker_status skr_attention_merge_plan_cuda(skr_call *call, skr_attention_merge_job *job, const skr_target *target,
-                                           skr_plan *plan);
+SKR_FATBIN(attention_plain_sm80)
+SKR_FATBIN(attention_scored_sm80)
+SKR_FATBIN(attention_any_sm80)
+SKR_FATBIN(attention_f32_sm80)
+SKR_FATBIN(attention_prepare_sm80)
 
-static saker_status refuse(skr_call *call)
+#define FATBIN_plain_f16   attention_plain_sm80
+#define FATBIN_plain_bf16  attention_plain_sm80
+#define FATBIN_scored_f16  attention_scored_sm80
+#define FATBIN_scored_bf16 attention_scored_sm80
+#define FATBIN_any_f16     attention_any_sm80
+#define FATBIN_any_bf16    attention_any_sm80
+#define FATBIN_any_f32     attention_f32_sm80
+/* q, then stages of k and v. */
+#define SHARED(type, d, dv, bm, bn, stages) (BYTES_##type * ((bm) * (d) + (stages) * (bn) * ((d) + (dv))))
+
+static const skr_attention_shape forward_shape[] = {
+#define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
+    {KIND_##kind,           TYPE_##type, d, dv, bm, bn, 32 * (wm) * (wv), SHARED(type, d, dv, bm, bn, stages),         \
+     #kind " " #type " " #d},
+#include "attention_kernels.def"
+};
+static skr_cuda_kernel forward_kernel[] = {
+#define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
+    SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_" #kind "_" #type "_" #d,                                     \
+                  SHARED(type, d, dv, bm, bn, stages) + (KIND_##kind == KIND_scored) * 2 * (bm) * (4 * (bn) + 16)),
+#include "attention_kernels.def"
+};
+static skr_cuda_kernel merge_kernel = SKR_KERNEL(attention_prepare_sm80, "skr_attention_merge", 0, 1);
+static skr_cuda_kernel spans_kernel = SKR_KERNEL(attention_prepare_sm80, "skr_attention_spans", 0, 1);
+
+/* ---------------------------------------------------------------- what both directions decide */
+
+bool skr_attention_aligned(const skr_attention_rows *t, int type, int64_t width)
 {
-    return skr_fail(call, SAKER_UNSUPPORTED, "there is no GPU kernel for it: use a CPU context");
+    int64_t bytes = skr_type_bytes(type);
+    return t->type == type && (uintptr_t)t->data % 16 == 0 && width * bytes % 16 == 0 && t->batch * bytes % 16 == 0 &&
+           t->token * bytes % 16 == 0 && t->head * bytes % 16 == 0;
+}
+
+/* Tiles of bias can be brought in by chunks of 16 bytes. */
+static bool bias_in_chunks(const skr_attention_job *job)
+{
+    const skr_attention_matrix *m = &job->bias;
+    int64_t bytes = skr_type_bytes(m->type);
+    return !job->packed && m->key == 1 && (uintptr_t)m->data % 16 == 0 && m->batch * bytes % 16 == 0 &&
+           m->head * bytes % 16 == 0 && m->query * bytes % 16 == 0 && job->length_k * bytes % 16 == 0;
+}
+
+int skr_attention_kind(const skr_attention_job *job)
+{
+    if (job->key_mask.data || job->q_ids.data || job->mask.data || job->q_positions.data || job->k_positions.data ||
+        job->drop || !(job->scale > 0) || job->mode != SKR_ATTENTION_FLOAT)
+        return SKR_ATTENTION_ANY;
+    if (job->bias.data && !bias_in_chunks(job))
+        return SKR_ATTENTION_ANY;
+    if (job->slopes.data && job->length + job->length_k > 1 << 24) /* distances are exact in f32 */
+        return SKR_ATTENTION_ANY;
+    return job->softcap > 0 || job->bias.data || job->slopes.data ? SKR_ATTENTION_SCORED : SKR_ATTENTION_PLAIN;
+}
+
+saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan)
+{
+    const int64_t most = INT64_C(1) << 28;
+    if (job->length >= most || job->length_k >= most || job->batch >= most || job->heads >= most)
+        return skr_fail(call, SAKER_UNSUPPORTED,
+                        "a length, the batch or the heads reach %lld: the GPU kernels count in 32 bits",
+                        (long long)most);
+    job->cuda.spans_at = -1;
+    if (!job->cu_q.data)
+        return SAKER_OK;
+    job->cuda.spans_at = skr_take(at, skr_mul(job->batch + 2, sizeof(skr_attention_span)));
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &spans_kernel;
+    step->grid = 1;
+    step->block = 1024;
+    step->overlap = true;
+    return SAKER_OK;
+}
+
+saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
+                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan)
+{
+    int64_t tokens = keys ? job->length_k : job->length, heads = keys ? job->heads_k : job->heads;
+    int64_t pieces = skr_ceil_div(tokens, s->rows), pairs = skr_mul(heads, job->batch);
+    int64_t blocks =
+        job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
+    int need = s->shared_bytes + 1024; /* and what the kernel declares itself */
+    if (need > target->shared_bytes)
+        return skr_fail(call, SAKER_UNSUPPORTED,
+                        "heads of %lld and %lld need %d bytes of shared memory, this GPU has %d for a block",
+                        (long long)job->d, (long long)job->d_v, need, target->shared_bytes);
+    if (blocks > INT32_MAX)
+        return skr_fail(call, SAKER_UNSUPPORTED, "%lld blocks of work: a GPU takes 2^31 - 1", (long long)blocks);
+    /* Heads whose other side stays in the L2 cache while the pieces of this side pass. */
+    int64_t other = skr_mul(keys ? job->length : job->length_k, (job->d + job->d_v) * skr_type_bytes(job->k.type));
+    int64_t section = skr_max(1, SKR_ATTENTION_L2 / skr_max(other, 1));
+    section = keys ? skr_max(1, section / job->group) : skr_mul(section, job->group);
+    job->cuda.grid[keys] = (skr_attention_grid){.pieces = (int32_t)skr_max(1, pieces),
+                                                .section = (int32_t)skr_max(1, skr_min(section, pairs)),
+                                                .last_first = !keys && job->right < SKR_ATTENTION_FAR};
+    if (blocks == 0)
+        return SAKER_OK;
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = kernel;
+    step->grid = (uint32_t)blocks;
+    step->block = (uint32_t)s->threads;
+    step->shared_bytes = (uint32_t)s->shared_bytes;
+    return SAKER_OK;
+}
+
+bool skr_attention_pairs(const skr_attention_rows *t, int type, int64_t width)
+{
+    return t->type == type && (uintptr_t)t->data % (2 * (uintptr_t)skr_type_bytes(type)) == 0 && width % 2 == 0 &&
+           t->batch % 2 == 0 && t->token % 2 == 0 && t->head % 2 == 0;
+}
+
+/* ---------------------------------------------------------------- forward */
+
+/* The type of the products. p times a descale of its own would not fit a half type's digits. */
+static int product_type(const skr_attention_job *job)
+{
+    if (job->mode == SKR_ATTENTION_FLOAT || job->mode == SKR_ATTENTION_I8_KV)
+        return job->q.type;
+    return job->mode == SKR_ATTENTION_I8_P && job->descale_block ? SKR_F32 : job->o.type;
+}
+
+static saker_status plan_forward(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
+{
+    int type = product_type(job);
+    int64_t at = 0;
+    SKR_TRY(skr_attention_plan_spans(call, job, &at, plan));
+    job->cuda.aligned = skr_attention_aligned(&job->q, type, job->d) && skr_attention_aligned(&job->k, type, job->d) &&
+                        skr_attention_aligned(&job->v, type, job->d_v);
+    job->cuda.unit = (job->softcap > 0 ? 1 : job->scale) * 1.44269504f;
+    job->cuda.over = job->softcap > 0 ? 1 : 1 / job->scale;
+    job->cuda.pairs = skr_attention_pairs(&job->o, type, job->d_v);
+    int kind = skr_attention_kind(job);
+    if (kind == SKR_ATTENTION_ANY)
+        skr_why(plan, "faster kernels: masks, ids, positions, dropout, quantised tensors, or rows of bias apart");
+    else if (!job->cuda.aligned)
+        skr_why(plan, "faster kernels: a pointer, a stride or a head is no multiple of 16 bytes");
+    if (kind == SKR_ATTENTION_PLAIN && job->sinks.data)
+        kind = SKR_ATTENTION_SCORED;
+    kind = job->cuda.aligned ? kind : SKR_ATTENTION_ANY;
+    for (size_t i = 0; i < SKR_COUNT(forward_shape); i++) {
+        skr_attention_shape s = forward_shape[i];
+        if (!skr_attention_fits(&s, job, type, kind))
+            continue;
+        if (s.kind == SKR_ATTENTION_SCORED && job->bias.data) /* two stages of it, behind the others */
+            s.shared_bytes += 2 * s.rows * (s.columns * skr_type_bytes(job->bias.type) + 16);
+        SKR_TRY(skr_attention_add_kernel(call, job, target, false, &forward_kernel[i], &s, plan));
+        plan->variant = s.variant;
+        return skr_take_done(call, at, plan);
+    }
+    return skr_fail(call, SAKER_UNSUPPORTED, "no GPU kernel takes heads of %lld and %lld", (long long)job->d,
+                    (long long)job->d_v);
 }
 
 saker_status skr_attention_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
-    (void)job;
-    (void)target;
-    (void)plan;
-    return refuse(call);
+    return (job->backward ? skr_attention_backward_plan_cuda : plan_forward)(call, job, target, plan);
 }
+
+/* ---------------------------------------------------------------- merge */
 
 saker_status skr_attention_merge_plan_cuda(skr_call *call, skr_attention_merge_job *job, const skr_target *target,
                                            skr_plan *plan)
 {
-    (void)job;
+    (void)call;
     (void)target;
-    (void)plan;
-    return refuse(call);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &merge_kernel;
+    step->grid = (uint32_t)skr_min(skr_ceil_div(job->rows.m, 8), SKR_ROWS_GRID);
+    step->block = 256;
+    step->overlap = true;
+    plan->variant = "rows";
+    return SAKER_OK;
 }

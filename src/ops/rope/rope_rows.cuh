@@ -1,9 +1,10 @@
 /* rope_rows.cuh - heads of one type with 16-byte accesses: rotation, with or without the norm before it.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A group of L lanes takes G heads of one token and is done. LEAN: the usual case, where the addresses would otherwise
- * take longer than the heads: all columns rotate in halves, every lane has columns, row s of the table is for place s. All loads of the heads are asked for first, then cos and
- * sin (which other groups of the token have brought into L1 or L2), then the weights. */
+ * A group of L lanes takes G heads of one token and is done. All loads of the heads are asked for first, then cos and
+ * sin (which other groups of the token have brought into L1 or L2), then the weights. LEAN: the usual case, where the
+ * addresses would otherwise take longer than the heads: all columns rotate in halves, every lane has columns, row s of
+ * the table is for place s. */
 #ifndef SKR_ROPE_ROWS_CUH
 #define SKR_ROPE_ROWS_CUH
 

@@ -1,0 +1,24 @@
+#!/bin/sh
+# attention on a GPU: every case against the oracle, beside FlashAttention-2, then the sanitizer on the quick cases. About a minute.
+# SPDX-License-Identifier: Apache-2.0
+#
+#   bench/device/attention_check.sh BUILD OUT     # BUILD: a directory that make CUDA=1 has filled
+build=${1:?usage: bench/device/attention_check.sh BUILD OUT}
+out=${2:?usage: bench/device/attention_check.sh BUILD OUT}
+cd "$(dirname "$0")/../.." || exit 1
+failed=0
+for op in attention attention_backward attention_merge; do
+    timeout 60 "$build/saker" check --device cuda --op $op --all > "$out/$op.log" 2>&1 || failed=1
+    grep -a FAIL "$out/$op.log" | head -n 12
+    tail -n 1 "$out/$op.log"
+done
+timeout 60 python3 bench/attention.py --build "$build" --seconds 0.05 || failed=1
+tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+for check in memcheck racecheck; do
+    for op in attention attention_backward; do
+        [ -n "$tool" ] || continue
+        timeout 60 "$tool" --tool $check --error-exitcode 99 "$build/saker" check --device cuda --op $op \
+            > "$out/$check-$op.log" 2>&1 || { echo "$check: $op"; tail -n 3 "$out/$check-$op.log"; failed=1; }
+    done
+done
+exit $failed

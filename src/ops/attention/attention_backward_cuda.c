@@ -1,0 +1,142 @@
+/* attention_backward_cuda.c - attention_backward on a GPU: which kernels, how many blocks, what workspace.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * delta of every query first; then dq, and dk with dv, by a kernel of their own each, whose sums have one order; dbias
+ * computes ds once more. All are deterministic, so SAKER_ALLOW_NONDETERMINISTIC changes nothing. */
+#include "attention_cuda.h"
+
+SKR_FATBIN(attention_gradient_plain_sm80)
+SKR_FATBIN(attention_gradient_any_sm80)
+SKR_FATBIN(attention_gradient_f32_sm80)
+SKR_FATBIN(attention_bias_sm80)
+SKR_FATBIN(attention_sums_sm80)
+
+#define FATBIN_plain_f16  attention_gradient_plain_sm80
+#define FATBIN_plain_bf16 attention_gradient_plain_sm80
+#define FATBIN_any_f16    attention_gradient_any_sm80
+#define FATBIN_any_bf16   attention_gradient_any_sm80
+#define FATBIN_any_f32    attention_gradient_f32_sm80
+enum { SIDE_q, SIDE_k };
+/* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
+#define SHARED(type, d, dv, side, br, bc, stages)                                                                      \
+    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc))
+
+typedef struct gradient_shape {
+    int side;
+    skr_attention_shape of;
+} gradient_shape;
+static const gradient_shape gradient[] = {
+#define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
+    {SIDE_##side,                                                                                                      \
+     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(type, d, dv, side, br, bc, stages),            \
+      #kind " " #type " " #d}},
+#include "attention_kernels.def"
+};
+static skr_cuda_kernel gradient_kernel[] = {
+#define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
+    SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_d" #side "_" #kind "_" #type "_" #d,                          \
+                  SHARED(type, d, dv, side, br, bc, stages)),
+#include "attention_kernels.def"
+};
+static const skr_attention_shape bias[] = {
+#define SKR_BIAS(type, d, dv, br, bc, wm)                                                                              \
+    {KIND_any, TYPE_##type, d, dv, br, bc, 32 * (wm), BYTES_##type * ((br) + (bc)) * ((d) + (dv)), ""},
+#include "attention_kernels.def"
+};
+static skr_cuda_kernel bias_kernel[] = {
+#define SKR_BIAS(type, d, dv, br, bc, wm)                                                                              \
+    SKR_KERNEL_OF(attention_bias_sm80, "skr_attention_dbias_" #type "_" #d, BYTES_##type *((br) + (bc)) * ((d) + (dv))),
+#include "attention_kernels.def"
+};
+static skr_cuda_kernel stats_kernel = SKR_KERNEL(attention_sums_sm80, "skr_attention_stats", 0, 1);
+static skr_cuda_kernel slopes_kernel = SKR_KERNEL(attention_sums_sm80, "skr_attention_dslopes", 0, 1);
+static skr_cuda_kernel sinks_kernel = SKR_KERNEL(attention_sums_sm80, "skr_attention_dsinks", 0, 1);
+
+/* A kernel of its own shape; nothing where there is no work. */
+static void add_small(skr_cuda_kernel *kernel, int64_t blocks, int threads, skr_plan *plan)
+{
+    if (blocks < 1)
+        return;
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = kernel;
+    step->grid = (uint32_t)blocks;
+    step->block = (uint32_t)threads;
+}
+
+static saker_status refuse_heads(skr_call *call, const skr_attention_job *job)
+{
+    return skr_fail(call, SAKER_UNSUPPORTED, "no GPU kernel takes heads of %lld and %lld", (long long)job->d,
+                    (long long)job->d_v);
+}
+
+static const gradient_shape *find(const skr_attention_job *job, int kind, int side)
+{
+    for (size_t i = 0; i < SKR_COUNT(gradient); i++)
+        if (gradient[i].side == side && skr_attention_fits(&gradient[i].of, job, job->q.type, kind))
+            return &gradient[i];
+    return NULL;
+}
+
+static saker_status add_bias(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
+{
+    for (size_t i = 0; i < SKR_COUNT(bias); i++) {
+        const skr_attention_shape *s = &bias[i];
+        const int64_t *dims = job->bias_dims;
+        if (!skr_attention_fits(s, job, job->q.type, KIND_any))
+            continue;
+        int64_t blocks = skr_mul(skr_mul(dims[0], dims[1]),
+                                 skr_mul(skr_ceil_div(dims[2], s->rows), skr_ceil_div(dims[3], s->columns)));
+        if (s->shared_bytes + 1024 > target->shared_bytes || blocks > INT32_MAX)
+            return skr_fail(call, SAKER_UNSUPPORTED, "dbias needs %d bytes of shared memory in each of %lld blocks",
+                            s->shared_bytes + 1024, (long long)blocks);
+        if (blocks == 0)
+            return SAKER_OK;
+        skr_step *step = skr_plan_step(plan);
+        step->kernel = &bias_kernel[i];
+        step->grid = (uint32_t)blocks;
+        step->block = (uint32_t)s->threads;
+        step->shared_bytes = (uint32_t)s->shared_bytes;
+        return SAKER_OK;
+    }
+    return refuse_heads(call, job);
+}
+
+saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target,
+                                              skr_plan *plan)
+{
+    int type = job->q.type;
+    int64_t at = 0, tokens = job->packed ? job->length : skr_mul(job->batch, job->length);
+    SKR_TRY(skr_attention_plan_spans(call, job, &at, plan));
+    job->cuda.unit = job->scale * 1.44269504f;
+    job->cuda.aligned = skr_attention_aligned(&job->q, type, job->d) && skr_attention_aligned(&job->k, type, job->d) &&
+                        skr_attention_aligned(&job->v, type, job->d_v) &&
+                        skr_attention_aligned(&job->d_o, type, job->d_v);
+    job->cuda.pairs = (!job->dq.data || skr_attention_pairs(&job->dq, type, job->d)) &&
+                      (!job->dk.data || skr_attention_pairs(&job->dk, type, job->d)) &&
+                      (!job->dv.data || skr_attention_pairs(&job->dv, type, job->d_v));
+    int kind = job->cuda.aligned ? skr_attention_kind(job) : KIND_any;
+    const gradient_shape *q = find(job, kind, SIDE_q), *k = find(job, kind, SIDE_k);
+    if (!q || !k)
+        return refuse_heads(call, job);
+    plan->variant = q->of.variant;
+    job->cuda.stats_at = skr_take(&at, skr_mul(skr_mul(job->heads, tokens), 8));
+    add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 8), SKR_ROWS_GRID), 256, plan);
+    if (job->dslopes.data) {
+        int64_t pieces = job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_max(1, skr_ceil_div(job->length, q->of.rows)))
+                                                : job->length / q->of.rows + job->batch + 2;
+        job->cuda.slope_parts = job->length ? pieces : 0;
+        job->cuda.slope_piece = q->of.rows;
+        job->cuda.slopes_at = skr_take(&at, skr_mul(skr_mul(job->heads, pieces), 4));
+    }
+    if (job->dq.data || job->dslopes.data)
+        SKR_TRY(skr_attention_add_kernel(call, job, target, false, &gradient_kernel[q - gradient], &q->of, plan));
+    if (job->dk.data || job->dv.data)
+        SKR_TRY(skr_attention_add_kernel(call, job, target, true, &gradient_kernel[k - gradient], &k->of, plan));
+    if (job->dbias.data)
+        SKR_TRY(add_bias(call, job, target, plan));
+    if (job->dslopes.data)
+        add_small(&slopes_kernel, job->dslopes.batch ? skr_mul(job->batch, job->heads) : job->heads, 512, plan);
+    if (job->dsinks.data)
+        add_small(&sinks_kernel, job->heads, 512, plan);
+    return skr_take_done(call, at, plan);
+}

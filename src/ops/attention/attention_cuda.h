@@ -1,0 +1,49 @@
+/* attention_cuda.h - what the CUDA plans of attention's operations share. SPDX-License-Identifier: Apache-2.0 */
+#ifndef SKR_ATTENTION_CUDA_H
+#define SKR_ATTENTION_CUDA_H
+
+#include "../../cuda/rows_plan.h"
+#include "attention_op.h"
+
+/* Bytes of keys and values that are read again and again at the same time: half of Hopper's L2 cache. */
+#define SKR_ATTENTION_L2 (INT64_C(24) << 20)
+
+/* A row of attention_kernels.def. */
+#define KIND_plain  SKR_ATTENTION_PLAIN
+#define KIND_scored SKR_ATTENTION_SCORED
+#define KIND_any    SKR_ATTENTION_ANY
+#define TYPE_f32    SKR_F32
+#define TYPE_f16    SKR_F16
+#define TYPE_bf16   SKR_BF16
+#define BYTES_f32   4
+#define BYTES_f16   2
+#define BYTES_bf16  2
+typedef struct skr_attention_shape {
+    int kind, type, d, dv, rows, columns, threads, shared_bytes;
+    const char *variant;
+} skr_attention_shape;
+#define SKR_KERNEL_OF(fatbin, symbol, shared) SKR_KERNEL(fatbin, symbol, shared, 1)
+
+/* A kernel of a kind can do what those before it do. */
+static inline bool skr_attention_fits(const skr_attention_shape *s, const skr_attention_job *job, int type, int kind)
+{
+    return s->type == type && s->d >= job->d && s->dv >= job->d_v && s->kind >= kind;
+}
+
+/* Rows of t are whole chunks of 16 bytes of this type. */
+bool skr_attention_aligned(const skr_attention_rows *t, int type, int64_t width);
+/* Rows of t are pairs of elements of this type. */
+bool skr_attention_pairs(const skr_attention_rows *t, int type, int64_t width);
+/* The least that a kernel must know for these scores, where all tensors are aligned. */
+int skr_attention_kind(const skr_attention_job *job);
+/* Refuses what cannot be counted in 32 bits, and adds the step that makes the table of sequences. */
+saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan);
+/* Adds a step: a block for each piece of s->rows queries, or keys, of each head. No step where there are none. */
+saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
+                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan);
+saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target,
+                                              skr_plan *plan);
+saker_status skr_attention_merge_plan_cuda(skr_call *call, skr_attention_merge_job *job, const skr_target *target,
+                                           skr_plan *plan);
+
+#endif

@@ -1,0 +1,271 @@
+/* attention_forward.cuh - attention over tiles of queries, on the matrix instructions of a warp.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A block owns BM queries of a head and passes over the keys they may see, BN at a time: s = q k^T, the running maximum
+ * and sum of every row, o = o * factor + p v. p stays in registers: the sums of one product are the left operand of the
+ * next. WM warps share the queries and WV warps the columns of v (each of those has all scores of its rows). Keys and
+ * values are brought in one tile ahead (STAGES 2), or on demand.
+ *
+ * KIND: a plain kernel knows sequences, window and causal; a scored one also softcap, slopes, sinks and a bias whose
+ * rows are whole chunks of 16 bytes; an any kernel everything. Exponentials are taken in base 2: 2^(x * unit - top *
+ * unit), where the product is exact before the subtraction.
+ *
+ * A value that is infinite or not a number must not reach the rows that do not see its key, though 0 times it would.
+ * Nothing guards against that on the way: a tile whose result holds a NaN is computed again carefully, with products
+ * that leave out p = 0. */
+#ifndef SKR_ATTENTION_FORWARD_CUH
+#define SKR_ATTENTION_FORWARD_CUH
+
+#include "attention_products.cuh"
+#include "attention_scores.cuh"
+
+template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int KIND> struct attention_forward {
+    static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
+    static constexpr int threads = 32 * WM * WV;
+    static constexpr int MI = BM / (16 * WM), NJ = BN / 8, OJ = DV / WV / 8;
+    using q_tile = skr_tile<T, DK>;
+    using v_tile = skr_tile<T, DV>;
+    static constexpr int q_bytes = BM * q_tile::row_bytes, k_bytes = BN * q_tile::row_bytes;
+    static constexpr int v_bytes = BN * v_tile::row_bytes, stage_bytes = k_bytes + v_bytes;
+    static constexpr int shared_bytes = q_bytes + STAGES * stage_bytes;
+    static_assert(DV / WV * v_tile::bytes % 128 == 0, "columns of a warp begin where chunks do");
+    static constexpr float none = -__builtin_huge_valf();
+
+    const skr_attention_job &job;
+    struct state { /* in shared memory */
+        attention_work w;
+        attention_source q, k, v, bias;
+        attention_target o;
+        float scale, o_scale; /* with the descales that all of the head share */
+        int first;            /* query */
+        int careful;
+        int begin, end;       /* tiles of keys that some of the queries may see */
+        int whole, whole_end; /* those of which they all see all */
+    };
+    state &the;
+    const attention_work &w;
+    uint32_t memory; /* q, then stages of k and v */
+    int warp_row;    /* of this warp in the tile */
+    int warp_column; /* of v */
+    float o[MI][OJ][4];
+    float top[MI][2], sum[MI][2]; /* of rows g and g + 8; sum is this thread's own part */
+
+    static __device__ __forceinline__ void run(const skr_attention_job &job)
+    {
+        extern __shared__ __align__(128) char shared[];
+        __shared__ state the;
+        if (!attention_find_shared(job, (int)job.heads, BM, false, the.w))
+            return;
+        if (threadIdx.x == 0) {
+            const attention_sequence &s = the.w.s;
+            int h = the.w.h, kv_h = h / (int)job.group, aligned = job.cuda.aligned;
+            the.q.set(job.q, s, s.q, s.rows, h, job.d, aligned);
+            the.k.set(job.k, s, s.k, s.keys, kv_h, job.d, aligned);
+            the.v.set(job.v, s, s.k, s.keys, kv_h, job.d_v, aligned);
+            the.o.set(job.o, s, s.q, s.rows, h, job.d_v, job.cuda.pairs, 0);
+            int first = the.w.tile * BM, last = min(first + BM, s.rows) - 1;
+            bool any = last >= first;
+            the.first = first, the.careful = 0;
+            if (SCORED && job.bias.data)
+                the.bias.set_bias(job.bias, s, h);
+            the.scale = attention_scale(job, s.b, h, kv_h), the.o_scale = attention_o_scale(job, s.b, kv_h);
+            the.begin = any ? s.first_key(first) / BN : 0, the.end = any ? (s.end_key(last) + BN - 1) / BN : 0;
+            the.whole = s.first_whole(last, BN), the.whole_end = s.end_whole(first, BN);
+        }
+        __syncthreads();
+        attention_forward self(job, the, shared_address(shared));
+        while (!self.pass())
+            ;
+    }
+
+    __device__ __forceinline__ attention_forward(const skr_attention_job &j, state &t, uint32_t m)
+        : job(j), the(t), w(t.w), memory(m)
+    {
+        int warp = (int)threadIdx.x / 32;
+        warp_row = warp % WM * (16 * MI);
+        warp_column = warp / WM * (8 * OJ);
+    }
+
+    /* Everything for the block's queries. False: doubtful ones came out, nothing was written. */
+    __device__ __forceinline__ bool pass()
+    {
+        clear();
+        if (the.begin < the.end) {
+            load_queries();
+            if (STAGES == 2)
+                load(the.begin);
+            copy_async_commit();
+        }
+        for (int n = the.begin; n < the.end; n++) {
+            if (STAGES == 1) {
+                __syncthreads();
+                load(n);
+                copy_async_commit();
+            }
+            copy_async_wait<0>();
+            __syncthreads();
+            if (STAGES == 2 && n + 1 < the.end)
+                load(n + 1);
+            copy_async_commit();
+            float x[MI][NJ][4];
+            attention_scores_of<T, DK>(x, memory, warp_row, stage(n), the.careful);
+            int lane = here(threadIdx.x) & 31;
+            attention_scores<MI, NJ, false> scores{job, w.s, w.h, the.first + warp_row + (lane >> 2),
+                                                   n * BN + 2 * (lane & 3)};
+            bool inside = n >= the.whole && n < the.whole_end;
+            if (ANY) {
+                scores.finish(x, the.scale, inside);
+            } else {
+                if (SCORED)
+                    scores.add_common(x, bias_stage(n) + warp_row * attention_bias_pitch(BN, job.bias.type),
+                                      attention_bias_pitch(BN, job.bias.type));
+                if (!inside)
+                    scores.limit(x);
+            }
+            soften(x);
+            if (ANY)
+                scores.weigh(x);
+            if (the.careful) {
+                attention_add_seen<T, DV, DK>(o, x, stage(n) + k_bytes, warp_column, memory, warp_row);
+                load_queries();
+                copy_async_commit();
+            } else
+                attention_add<T, DV>(o, x, stage(n) + k_bytes, warp_column);
+        }
+        return finish();
+    }
+
+    __device__ __forceinline__ uint32_t stage(int n) const
+    {
+        return memory + q_bytes + n % STAGES * stage_bytes;
+    }
+
+    __device__ __forceinline__ uint32_t bias_stage(int n) const
+    {
+        return memory + shared_bytes + n % STAGES * BM * attention_bias_pitch(BN, job.bias.type);
+    }
+
+    __device__ __forceinline__ void load_queries() const
+    {
+        attention_load<T, DK, BM, threads, ANY>(memory, the.q, the.first);
+    }
+
+    __device__ __forceinline__ void load(int n) const
+    {
+        attention_load<T, DK, BN, threads, ANY>(stage(n), the.k, n * BN);
+        attention_load<T, DV, BN, threads, ANY>(stage(n) + k_bytes, the.v, n * BN);
+        if (SCORED && job.bias.data)
+            attention_load_bias<BM, BN, threads>(bias_stage(n), the.bias, the.first, n * BN);
+    }
+
+    /* What scores are multiplied by, in base 2. */
+    __device__ __forceinline__ float unit() const
+    {
+        return ANY ? SKR_LOG2E : job.cuda.unit;
+    }
+
+    __device__ __forceinline__ void clear()
+    {
+        attention_clear(o);
+#pragma unroll
+        for (int i = 0; i < MI; i++) {
+            top[i][0] = top[i][1] = none;
+            sum[i][0] = sum[i][1] = 0.0f;
+        }
+    }
+
+    /* Scores to exponentials against the new maximum; o and sum follow it. */
+    __device__ __forceinline__ void soften(float (&x)[MI][NJ][4])
+    {
+        float factor[MI][2];
+        bool moved = false;
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float most = fmaxf(x[i][0][2 * r], x[i][0][2 * r + 1]);
+#pragma unroll
+                for (int j = 1; j < NJ; j++)
+                    most = fmaxf(most, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
+                most = fmaxf(lanes_reduce<skr_max, 4>(most), top[i][r]);
+                factor[i][r] = top[i][r] == most ? 1.0f : exp2_fast<true>((top[i][r] - most) * unit());
+                moved |= top[i][r] != most;
+                top[i][r] = most;
+            }
+        if (__any_sync(0xffffffffu, moved)) {
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                sum[i][0] *= factor[i][0], sum[i][1] *= factor[i][1];
+#pragma unroll
+                for (int j = 0; j < OJ; j++) {
+                    o[i][j][0] *= factor[i][0], o[i][j][1] *= factor[i][0];
+                    o[i][j][2] *= factor[i][1], o[i][j][3] *= factor[i][1];
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float shift = top[i][r] == none ? 0.0f : top[i][r] * unit(), part[2] = {};
+#pragma unroll
+                for (int j = 0; j < NJ; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float &f = x[i][j][2 * r + e];
+                        f = exp2_fast<true>(__fmaf_rn(f, unit(), -shift));
+                        part[e] += f;
+                    }
+                sum[i][r] += part[0] + part[1];
+            }
+    }
+
+    /* Divides by the sums and writes o and lse. */
+    __device__ __forceinline__ bool finish()
+    {
+        int lane = threadIdx.x & 31;
+        float scale = ANY ? the.o_scale : 1.0f;
+        float lse[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float all = lanes_reduce<skr_sum, 4>(sum[i][r]), most = top[i][r], factor = 1.0f;
+                float sink = KIND && job.sinks.data ? job.sinks.data[w.h * job.sinks.head] : none;
+                if (KIND && sink != none) {
+                    sink = ANY ? sink : sink * job.cuda.over;
+                    float larger = fmaxf(most, sink);
+                    factor = most == larger ? 1.0f : exp2_fast<true>((most - larger) * unit());
+                    all = all * factor + exp2_fast<true>((sink - larger) * unit());
+                    most = larger;
+                }
+                factor = all == 0.0f ? 0.0f : factor * scale / all;
+                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most * unit(), 0.693147181f, logf(all));
+#pragma unroll
+                for (int j = 0; j < OJ; j++)
+                    o[i][j][2 * r] *= factor, o[i][j][2 * r + 1] *= factor;
+            }
+        int row = the.first + warp_row;
+        if (!the.careful && __syncthreads_or(attention_doubtful<T>(o))) {
+            if (threadIdx.x == 0)
+                the.careful = 1;
+            __syncthreads();
+            return false;
+        }
+        the.o.template store<T>(o, row, warp_column);
+        if (job.lse.data && warp_column == 0 && (lane & 3) == 0) {
+            float *to = attention_stat_at(job.lse, w.s, w.h);
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    int at = row + 16 * i + 8 * r + (lane >> 2);
+                    if (at < w.s.room)
+                        to[at * job.lse.token] = at < w.s.rows ? lse[i][r] : none;
+                }
+        }
+        return true;
+    }
+};
+
+#endif

@@ -1,0 +1,308 @@
+/* attention_gradient.cuh - dq, or with FLIP dk and dv: the tiles of one side stay, those of the other pass.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A block owns BR rows, queries or keys of a head, and passes over the BC columns at a time that they meet. p and ds
+ * are computed again from lse in the kernel that needs them, with rows and columns so that each is the left operand of
+ * the next product straight from the registers: nothing is exchanged between warps, and sums have one order, always.
+ *   rows queries: s = q k^T,  dp = d_o v^T,  dq += ds k
+ *   rows keys:    s = k q^T,  dp = v d_o^T,  dv += p d_o,  dk += ds q, over all heads that share the keys
+ * WM warps share the rows; WV warps have the same rows and share the results' columns. Doubtful
+ * sums are computed again carefully, as in attention_forward.cuh. */
+#ifndef SKR_ATTENTION_GRADIENT_CUH
+#define SKR_ATTENTION_GRADIENT_CUH
+
+#include "attention_products.cuh"
+#include "attention_scores.cuh"
+
+/* (lse in base 2, delta - dlse) of a head's queries, in the workspace. */
+SKR_DEVICE float2 *attention_stats(const skr_attention_job &job, const attention_sequence &s, int h)
+{
+    int64_t tokens = job.packed ? job.length : job.batch * job.length;
+    return (float2 *)((char *)job.head.workspace + job.cuda.stats_at) + h * tokens +
+           (job.packed ? s.q : s.b * job.length);
+}
+
+template <int T, int DK, int DV, int BR, int BC, int WM, int WV, int STAGES, bool FLIP, bool OPTIONS>
+struct attention_gradient {
+    static constexpr int threads = 32 * WM * WV;
+    static constexpr int MI = BR / (16 * WM), NJ = BC / 8, KJ = DK / WV / 8, VJ = FLIP ? DV / WV / 8 : 2;
+    using k_tile = skr_tile<T, DK>;
+    using v_tile = skr_tile<T, DV>;
+    static constexpr int row_bytes = BR * (k_tile::row_bytes + v_tile::row_bytes);
+    static constexpr int k_bytes = BC * k_tile::row_bytes, v_bytes = BC * v_tile::row_bytes;
+    static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP ? 8 * BC : 0);
+    static constexpr int shared_bytes = row_bytes + STAGES * stage_bytes;
+    static_assert(DK / WV * k_tile::bytes % 128 == 0 && (!FLIP || DV / WV * v_tile::bytes % 128 == 0),
+                  "columns of a warp begin where chunks do");
+    static_assert(!FLIP || BC % 16 == 0, "tiles begin at multiples of 128 bytes");
+
+    struct state { /* in shared memory */
+        attention_work w;
+        attention_source row_k, row_v, column_k, column_v; /* q and d_o, k and v; FLIP: the other way round */
+        attention_target out_k, out_v;                     /* dq; FLIP: dk and dv */
+        int64_t head_k, head_v;                            /* FLIP: bytes to the next query head of q and d_o */
+        int first;                                         /* row */
+        int careful;
+        int begin, count, total; /* tiles of columns; total: over all heads */
+        int whole, whole_end;
+    };
+    const skr_attention_job &job;
+    state &the;
+    uint32_t memory; /* rows of k's width, of v's; then stages of columns */
+    int warp_row, warp_k, warp_v;
+    float out_k[MI][KJ][4], out_v[MI][VJ][4];
+    float2 stat[MI][2]; /* of the rows, unless FLIP */
+    float slope_sum;
+
+    static __device__ __forceinline__ void run(const skr_attention_job &job)
+    {
+        extern __shared__ __align__(128) char shared[];
+        __shared__ state the;
+        if (!attention_find_shared(job, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP, the.w)) {
+            if (!FLIP && OPTIONS && job.dslopes.data && threadIdx.x == 0)
+                *slope_part(job, the.w) = 0.0f;
+            return;
+        }
+        if (threadIdx.x == 0)
+            prepare(job, the);
+        __syncthreads();
+        attention_gradient self(job, the, shared_address(shared));
+        while (!self.pass())
+            ;
+    }
+
+    static __device__ __forceinline__ void prepare(const skr_attention_job &job, state &the)
+    {
+        const attention_sequence &s = the.w.s;
+        int kv_h = FLIP ? the.w.h : the.w.h / (int)job.group, h = FLIP ? kv_h * (int)job.group : the.w.h;
+        int aligned = job.cuda.aligned, pairs = job.cuda.pairs;
+        attention_source &q = FLIP ? the.column_k : the.row_k, &d_o = FLIP ? the.column_v : the.row_v;
+        attention_source &k = FLIP ? the.row_k : the.column_k, &v = FLIP ? the.row_v : the.column_v;
+        q.set(job.q, s, s.q, s.rows, h, job.d, aligned);
+        d_o.set(job.d_o, s, s.q, s.rows, h, job.d_v, aligned);
+        k.set(job.k, s, s.k, s.keys, kv_h, job.d, aligned);
+        v.set(job.v, s, s.k, s.keys, kv_h, job.d_v, aligned);
+        the.head_k = job.q.head * skr_type_bytes(job.q.type), the.head_v = job.d_o.head * skr_type_bytes(job.d_o.type);
+        if (FLIP) {
+            the.out_k.set(job.dk, s, s.k, s.keys, kv_h, job.d, pairs, job.accumulate);
+            the.out_v.set(job.dv, s, s.k, s.keys, kv_h, job.d_v, pairs, job.accumulate);
+        } else {
+            the.out_k.set(job.dq, s, s.q, s.rows, h, job.d, pairs, job.accumulate);
+        }
+        int first = the.w.tile * BR, last = min(first + BR, FLIP ? s.keys : s.rows) - 1;
+        bool any = last >= first;
+        int begin = FLIP ? s.first_row(first) : s.first_key(first), end = FLIP ? s.end_row(last) : s.end_key(last);
+        the.first = first, the.careful = 0;
+        the.begin = any ? begin / BC : 0;
+        the.count = any ? max(0, (end + BC - 1) / BC - the.begin) : 0;
+        the.total = the.count * (FLIP ? (int)job.group : 1);
+        the.whole = ((FLIP ? s.first_row(last) : s.first_key(last)) + BC - 1) / BC;
+        the.whole_end = max(0, FLIP ? s.end_row(first) : s.end_key(first)) / BC;
+    }
+
+    __device__ __forceinline__ attention_gradient(const skr_attention_job &j, state &t, uint32_t m)
+        : job(j), the(t), memory(m)
+    {
+        int warp = (int)threadIdx.x / 32;
+        warp_row = warp % WM * (16 * MI);
+        warp_k = warp / WM * (8 * KJ), warp_v = FLIP ? warp / WM * (8 * VJ) : 0;
+    }
+
+    __device__ __forceinline__ uint32_t stage(int n) const
+    {
+        return memory + row_bytes + n % STAGES * stage_bytes;
+    }
+
+    __device__ __forceinline__ void load_rows() const
+    {
+        attention_load<T, DK, BR, threads, OPTIONS>(memory, the.row_k, the.first);
+        attention_load<T, DV, BR, threads, OPTIONS>(memory + BR * k_tile::row_bytes, the.row_v, the.first);
+    }
+
+    __device__ __forceinline__ void load_columns(int n) const
+    {
+        int head = FLIP ? n / the.count : 0, first = (the.begin + n - head * the.count) * BC;
+        attention_load<T, DK, BC, threads, OPTIONS>(stage(n), the.column_k, first, head * the.head_k);
+        attention_load<T, DV, BC, threads, OPTIONS>(stage(n) + k_bytes, the.column_v, first, head * the.head_v);
+        if (FLIP && threadIdx.x < BC) {
+            const attention_sequence &s = the.w.s;
+            int i = first + (int)threadIdx.x;
+            copy_async8_or_zero(stage(n) + k_bytes + v_bytes + 8 * threadIdx.x,
+                                attention_stats(job, s, the.w.h * (int)job.group + head) + i, i < s.rows);
+        }
+    }
+
+    /* All sums of the block's rows. False: doubtful ones came out, nothing was written. */
+    __device__ __forceinline__ bool pass()
+    {
+        const attention_sequence &s = the.w.s;
+        attention_clear(out_k);
+        if (FLIP)
+            attention_clear(out_v);
+        else
+            load_stats();
+        slope_sum = 0.0f;
+        if (the.total > 0) {
+            load_rows();
+            if (STAGES == 2)
+                load_columns(0);
+            copy_async_commit();
+        }
+        for (int n = 0; n < the.total; n++) {
+            if (STAGES == 1) {
+                __syncthreads();
+                load_columns(n);
+                copy_async_commit();
+            }
+            copy_async_wait<0>();
+            __syncthreads();
+            if (STAGES == 2 && n + 1 < the.total)
+                load_columns(n + 1);
+            copy_async_commit();
+            int lane = here(threadIdx.x) & 31, head = FLIP ? n / the.count : 0;
+            int tile = the.begin + n - head * the.count;
+            int h = FLIP ? the.w.h * (int)job.group + head : the.w.h;
+            attention_scores<MI, NJ, FLIP> scores{job, s, h, the.first + warp_row + (lane >> 2),
+                                                  tile * BC + 2 * (lane & 3)};
+            step(scores, stage(n), tile >= the.whole && tile < the.whole_end);
+        }
+        return finish();
+    }
+
+    __device__ __forceinline__ void step(const attention_scores<MI, NJ, FLIP> &scores, uint32_t columns, bool inside)
+    {
+        float x[MI][NJ][4], bend[OPTIONS ? MI : 1][OPTIONS ? NJ : 1][4];
+        attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
+        if constexpr (OPTIONS)
+            scores.finish(x, job.scale, inside, bend);
+        else if (!inside)
+            scores.limit(x);
+        float unit = OPTIONS ? SKR_LOG2E : job.cuda.unit;
+        each_stat(columns, [&](int i, int j, int e, float2 t) {
+            x[i][j][e] = exp2_fast<true>(__fmaf_rn(x[i][j][e], unit, -t.x));
+        });
+        uint64_t kept = OPTIONS && job.drop ? scores.draw() : ~UINT64_C(0);
+        float keep = OPTIONS ? job.keep_scale : 1.0f;
+        if (FLIP && the.out_v.data) {
+            if (OPTIONS && job.drop) {
+                float p[MI][NJ][4];
+#pragma unroll
+                for (int n = 0; n < MI * NJ * 4; n++)
+                    p[n / (4 * NJ)][n / 4 % NJ][n & 3] =
+                        kept >> n & 1 ? x[n / (4 * NJ)][n / 4 % NJ][n & 3] * keep : 0.0f;
+                add<DV>(out_v, p, columns + k_bytes, warp_v);
+            } else {
+                add<DV>(out_v, x, columns + k_bytes, warp_v);
+            }
+        }
+        if (FLIP && !the.out_k.data)
+            return;
+        float dp[MI][NJ][4];
+        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
+        each_stat(columns, [&](int i, int j, int e, float2 t) {
+            float d = OPTIONS ? (kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f) : dp[i][j][e];
+            x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (d - t.y);
+        });
+        if constexpr (OPTIONS) {
+            if (!FLIP && job.dslopes.data)
+                slope_sum += scores.slopes_gradient(x);
+            if (job.softcap > 0.0f)
+#pragma unroll
+                for (int n = 0; n < MI * NJ * 4; n++)
+                    x[n / (4 * NJ)][n / 4 % NJ][n & 3] *= bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
+        }
+        add<DK>(out_k, x, columns, warp_k);
+    }
+
+    /* out += x tile. */
+    template <int D, int OJ>
+    __device__ __forceinline__ void add(float (&out)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t tile, int column)
+    {
+        if (the.careful) { /* through the memory of the first rows, which are brought in again */
+            copy_async_wait<0>();
+            attention_add_seen<T, D, DK>(out, x, tile, column, memory, warp_row);
+            attention_load<T, DK, BR, threads, OPTIONS>(memory, the.row_k, the.first);
+            copy_async_commit();
+        } else {
+            attention_add<T, D>(out, x, tile, column);
+        }
+    }
+
+    __device__ __forceinline__ void load_stats()
+    {
+        const attention_sequence &s = the.w.s;
+        const float2 *from = attention_stats(job, s, the.w.h);
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int at = the.first + warp_row + 16 * i + 8 * r + (int)(threadIdx.x & 31) / 4;
+                stat[i][r] = at < s.rows ? from[at] : make_float2(0.0f, 0.0f);
+            }
+    }
+
+    static __device__ __forceinline__ float *slope_part(const skr_attention_job &job, const attention_work &w)
+    {
+        int64_t part = job.cuda.spans_at < 0 ? w.s.b * job.cuda.grid[0].pieces + w.tile : blockIdx.x / (int)job.heads;
+        return (float *)((char *)job.head.workspace + job.cuda.slopes_at) + w.h * job.cuda.slope_parts + part;
+    }
+
+    __device__ __forceinline__ bool finish()
+    {
+        bool doubtful = attention_doubtful<T>(out_k);
+        if (FLIP)
+            doubtful |= attention_doubtful<T>(out_v);
+        if (!the.careful && __syncthreads_or(doubtful)) {
+            if (threadIdx.x == 0)
+                the.careful = 1;
+            __syncthreads();
+            return false;
+        }
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < KJ; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    out_k[i][j][e] *= job.scale;
+        if (the.out_k.data)
+            the.out_k.template store<T>(out_k, the.first + warp_row, warp_k);
+        if (FLIP && the.out_v.data)
+            the.out_v.template store<T>(out_v, the.first + warp_row, warp_v);
+        if (!FLIP && OPTIONS && job.dslopes.data) {
+            __shared__ __align__(16) float parts[WM * WV];
+            float mine = lanes_reduce<skr_sum, 32>(warp_k == 0 ? slope_sum : 0.0f);
+            if ((threadIdx.x & 31) == 0)
+                parts[threadIdx.x / 32] = mine;
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                float all = 0.0f;
+                for (int k = 0; k < WM * WV; k++)
+                    all += parts[k];
+                *slope_part(job, the.w) = all;
+            }
+        }
+        return true;
+    }
+
+    /* f(i, j, e, stat) for every sum, where stat is its query's. */
+    template <class F> __device__ __forceinline__ void each_stat(uint32_t columns, const F &f) const
+    {
+        int lane = threadIdx.x & 31;
+        uint32_t at = columns + k_bytes + v_bytes + 16 * (lane & 3);
+#pragma unroll
+        for (int j = 0; j < NJ; j++) {
+            uint4 two = FLIP ? shared_load16(at + 64 * j) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    f(i, j, e,
+                      !FLIP   ? stat[i][e >> 1]
+                      : e & 1 ? make_float2(__uint_as_float(two.z), __uint_as_float(two.w))
+                              : make_float2(__uint_as_float(two.x), __uint_as_float(two.y)));
+        }
+    }
+};
+
+#endif

@@ -1,0 +1,221 @@
+/* attention_products.cuh - the products of the attention kernels: a warp's rows with a tile, along the heads or over
+ * the tile's rows. SPDX-License-Identifier: Apache-2.0 */
+#ifndef SKR_ATTENTION_PRODUCTS_CUH
+#define SKR_ATTENTION_PRODUCTS_CUH
+
+#include "attention_work.cuh"
+
+template <int MI, int NJ> SKR_DEVICE void attention_clear(float (&x)[MI][NJ][4])
+{
+#pragma unroll
+    for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < NJ; j++)
+            x[i][j][0] = x[i][j][1] = x[i][j][2] = x[i][j][3] = 0.0f;
+}
+
+/* x = a b^T as below, for f32 in plain f32 arithmetic: an infinity that was split would be no number. */
+template <int D, int MI, int NJ>
+SKR_DEVICE void attention_scores_exactly(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b)
+{
+    using tile = skr_tile<SKR_F32, D>;
+    int lane = threadIdx.x & 31;
+    row += lane >> 2;
+    attention_clear(x);
+#pragma unroll 1
+    for (int d = 0; d < D; d++) {
+        float rows[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                rows[i][r] = shared_load4(tile::element_at(a, row + 16 * i + 8 * r, d));
+#pragma unroll
+        for (int j = 0; j < NJ; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float f = shared_load4(tile::element_at(b, 8 * j + 2 * (lane & 3) + e, d));
+#pragma unroll
+                for (int i = 0; i < MI; i++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++)
+                        x[i][j][2 * r + e] = __fmaf_rn(rows[i][r], f, x[i][j][2 * r + e]);
+            }
+    }
+}
+
+/* x = a b^T: 16 * MI rows of tile a from `row` on with the 8 * NJ rows of tile b, over D columns. */
+template <int T, int D, int MI, int NJ>
+SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b, bool careful)
+{
+    if constexpr (T == SKR_F32)
+        if (careful)
+            return attention_scores_exactly<D>(x, a, row, b);
+    using tile = skr_tile<T, D>;
+    attention_clear(x);
+    uint32_t left = here(tile::left_place(a, row)), right = here(tile::right_place(b));
+    constexpr int at_once = T != SKR_F32 && tile::steps <= 16 ? tile::steps : 4; /* places come again after four */
+#pragma unroll at_once
+    for (int d = 0; d < tile::steps; d++) {
+        uint32_t rows[MI][4];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+            tile::left(rows[i], left, 16 * i, d);
+#pragma unroll
+        for (int j = 0; j < NJ; j += 2) {
+            uint32_t columns[4];
+            tile::right(columns, right, 8 * j, d);
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                mma_step<T>(x[i][j], rows[i], columns[0], columns[1]);
+                mma_step<T>(x[i][j + 1], rows[i], columns[2], columns[3]);
+            }
+        }
+    }
+}
+
+/* o += x b: the 8 * NJ rows of tile b, columns from `column` on. x is rounded to T. */
+template <int T, int D, int MI, int NJ, int OJ>
+SKR_DEVICE void attention_add(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t b, int column)
+{
+    using tile = skr_tile<T, D>;
+    uint32_t place = here(tile::rows_place(b) + column * tile::bytes);
+#pragma unroll
+    for (int d = 0; d < 8 * NJ / tile::rows_a_step; d++) {
+        uint32_t left[MI][4];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+            as_left<T>(left[i], x[i], d);
+#pragma unroll
+        for (int j = 0; j < OJ; j += 2) {
+            uint32_t right[4];
+            tile::right_rows(right, place, d, 8 * j);
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                mma_step<T>(o[i][j], left[i], right[0], right[1]);
+                mma_step<T>(o[i][j + 1], left[i], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* The same without products with 0, one row of b after the other: an infinity or a NaN of b stays with the rows of x
+ * that do see it. x goes through `scratch`, a tile of columns of DS, at `row`; only one of the warps that have the same
+ * rows writes it. For the whole block. */
+template <int T, int D, int DS, int MI, int NJ, int OJ>
+SKR_DEVICE void attention_add_seen(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t b, int column,
+                                   uint32_t scratch, int row)
+{
+    using tile = skr_tile<T, D>;
+    using through = skr_tile<T, DS>;
+    int lane = threadIdx.x & 31;
+    row += lane >> 2;
+    __syncthreads();
+    if (column == 0)
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < NJ; j++)
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                    through::store_pair(scratch, row + 16 * i + 8 * r, 8 * j + 2 * (lane & 3), x[i][j][2 * r],
+                                        x[i][j][2 * r + 1]);
+    __syncthreads();
+#pragma unroll 1
+    for (int k = 0; k < 8 * NJ; k++) {
+        float p[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float pair[2];
+                through::load_pair(scratch, row + 16 * i + 8 * r, k & ~1, pair);
+                p[i][r] = k & 1 ? pair[1] : pair[0];
+            }
+#pragma unroll
+        for (int j = 0; j < OJ; j++) {
+            float f[2];
+            tile::load_pair(b, k, column + 8 * j + 2 * (lane & 3), f);
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    o[i][j][e] = p[i][e >> 1] == 0.0f ? o[i][j][e] : __fmaf_rn(p[i][e >> 1], f[e & 1], o[i][j][e]);
+        }
+    }
+    __syncthreads();
+}
+
+/* Whether results must be computed again carefully: a NaN that may come from what a row does not see, or f32 results so
+ * small that the low halves of tf32 products vanished. */
+template <int T, int MI, int OJ> SKR_DEVICE bool attention_doubtful(const float (&o)[MI][OJ][4])
+{
+    bool doubtful = false;
+#pragma unroll
+    for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < OJ; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float f = o[i][j][e];
+                doubtful |= f != f || (T == SKR_F32 && f != 0.0f && fabsf(f) < 0x1p-100f);
+            }
+    return doubtful;
+}
+
+/* Where results go: rows of a head. Kept in shared memory like attention_source. */
+struct attention_target {
+    char *data; /* row 0; NULL: nowhere */
+    int64_t pitch;
+    int room, rows; /* rows from `rows` to `room` are zeros */
+    int width, type;
+    int pairs; /* of the type of the products, two elements are aligned */
+    int add;
+
+    __device__ __forceinline__ void set(const skr_attention_rows &t, const attention_sequence &s, int first, int rows_,
+                                        int h, int64_t width_, int pairs_, int add_)
+    {
+        data = t.data ? attention_rows_at(t, s, first, h) : nullptr;
+        pitch = t.token * skr_type_bytes(t.type);
+        room = s.room, rows = rows_, width = (int)width_, type = t.type, pairs = pairs_ && !add_, add = add_;
+    }
+
+    /* A warp's sums: rows from `row` on, columns from `column` on. */
+    template <int T, int MI, int OJ>
+    __device__ __forceinline__ void store(const float (&o)[MI][OJ][4], int row, int column) const
+    {
+        int lane = threadIdx.x & 31, bytes = skr_type_bytes(type);
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int at = row + 16 * i + 8 * r + (lane >> 2);
+                if (at >= room)
+                    continue;
+                char *line = data + at * pitch;
+#pragma unroll
+                for (int j = 0; j < OJ; j++) {
+                    int c = column + 8 * j + 2 * (lane & 3);
+                    float a = at < rows ? o[i][j][2 * r] : 0.0f, b = at < rows ? o[i][j][2 * r + 1] : 0.0f;
+                    if (pairs && c < width) {
+                        if (T == SKR_F32)
+                            *(float2 *)(line + 4 * c) = make_float2(a, b);
+                        else
+                            store4_once(line + 2 * c, pack2 < T == SKR_F32 ? SKR_F16 : T > (a, b));
+                    } else {
+                        put(line, c, bytes, a);
+                        put(line, c + 1, bytes, b);
+                    }
+                }
+            }
+    }
+
+  private:
+    __device__ __forceinline__ void put(char *line, int c, int bytes, float f) const
+    {
+        if (c < width)
+            any_store1(type, line + c * bytes, add ? any_load1(type, line + c * bytes) + f : f);
+    }
+};
+
+#endif
