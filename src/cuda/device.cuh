@@ -90,23 +90,6 @@ SKR_DEVICE uint4 load16_once(const void *p)
     return v;
 }
 
-/* For load16_first: what is read with it leaves L2 first, and what others left there stays. */
-SKR_DEVICE uint64_t first_to_leave()
-{
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-SKR_DEVICE uint4 load16_first(const void *p, uint64_t policy)
-{
-    uint4 v;
-    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p), "l"(policy));
-    return v;
-}
-
 SKR_DEVICE uint2 load8_once(const void *p)
 {
     uint2 v;

@@ -26,8 +26,6 @@ enum { SKR_GEMM_SKINNY = 16 };
 
 /* CUDA: rows and columns of the sums that a block of the general kernels writes at once. */
 enum { SKR_GEMM_SIDE = 64 };
-/* Threads of a block of gemm_fma.cuh. */
-enum { SKR_GEMM_FMA_THREADS = 128 };
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
@@ -51,7 +49,6 @@ typedef struct skr_gemm_tma {
     int32_t once;             /* b is read once: L2 need not keep it */
     int32_t finish;           /* every tile goes through the workspace */
     int64_t slots_at;
-    int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); no copy: -1 */
 } skr_gemm_tma;
 
 /* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a

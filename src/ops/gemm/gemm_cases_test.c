@@ -31,24 +31,6 @@ typedef struct spec {
 
 static suite_list list;
 
-const char *gemm_act_text(int act)
-{
-    static const char *const text[] = {"", " sigmoid", " tanh", " silu", " gelu", " gelut", " relu", " relu2", " oai"};
-    return text[act];
-}
-
-const char *gemm_scaling_text(int scaling)
-{
-    static const char *const text[] = {"", " tensor", " rowcol", " block", " group"};
-    return text[scaling];
-}
-
-const char *gemm_gated_text(int gated)
-{
-    static const char *const text[] = {"", " halves", " pairs"};
-    return text[gated];
-}
-
 static void say_type(suite_case *c, const char *word, saker_type type)
 {
     if (type)
@@ -174,7 +156,7 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 static void add(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
-    c->portable_kernel = s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
+    c->portable_kernel = s.tf32 ? NULL : s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";
@@ -541,32 +523,20 @@ static void tma_cases(void)
                     s.scaling = SAKER_GEMM_SCALE_TENSOR;
                     add(s);
                 }
-    /* More tiles than a GPU holds at once, for the cost model takes the largest then. */
-    spec big = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
-    big.cuda = "128x256";
-    add(big);
-    big.bias = SAKER_BF16;
-    big.act = SAKER_ACT_RELU2;
-    add(big);
-    big.gated = SAKER_GATED_HALVES;
-    add(big);
-    big = (spec){.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
-    big.cuda = "128x128";
-    add(big);
-    for (int l = 1; l < 4; l++) { /* types that want k along memory, in other layouts: through a copy */
-        spec s = {
-            .a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250, .la = l & 1, .lb = l == 1};
-        s.cuda = "tma i8";
-        add(s);
-        s = (spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 272, .n = 264, .k = 250, .tf32 = true};
-        s.la = l & 1;
-        s.lb = l == 1;
-        s.cuda = "tma tf32";
+    for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once: the cost model takes the largest then */
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
+        s.cuda = "tma bf16 kk 128x256";
+        s.bias = i ? SAKER_BF16 : 0;
+        s.act = i ? SAKER_ACT_RELU2 : 0;
+        s.gated = i == 2 ? SAKER_GATED_HALVES : 0;
         add(s);
     }
+    spec big = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
+    big.cuda = "tma f16 kk 128x128";
+    add(big);
     for (int i = 0; i < 3; i++) { /* tf32 */
-        spec s = {
-            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS, .tf32 = true};
+        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS};
+        s.tf32 = true;
         s.cuda = "tma tf32";
         s.schedule = i == 2 ? SAKER_GEMM_SPLIT_K : SAKER_GEMM_AUTO;
         s.bias = i == 1 ? SAKER_F32 : 0;
@@ -592,9 +562,9 @@ static void tma_cases(void)
                 add(s);
             }
     for (int l = 0; l < 4; l++) { /* true f32 */
-        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 132, .n = 200, .k = 44, .cuda = "fma"};
-        s.la = l & 1;
-        s.lb = l >> 1;
+        spec s = {
+            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 132, .n = 200, .k = 44, .la = l & 1, .lb = l >> 1};
+        s.cuda = "fma";
         add(s);
         s.m = 36;
         s.bias = SAKER_F32;
@@ -618,8 +588,7 @@ static void tma_cases(void)
             s.dbias = SAKER_F32;
             s.act = SAKER_ACT_SILU;
             add(s);
-            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 136, .n = 272, .k = 400, .batch = b};
-            s.m = b == ALONE ? 136 : 24;
+            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = b ? 24 : 136, .n = 272, .k = 400, .batch = b};
             s.schedule = schedule;
             s.lb = COLS;
             s.cuda = b == CROSS || b == EMPTY ? NULL : "tma i8";

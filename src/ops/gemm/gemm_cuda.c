@@ -54,8 +54,7 @@ static bool plan_rows(skr_gemm_job *job, skr_plan *plan)
     int64_t blocks = skr_mul(skr_ceil_div(job->n, SKR_GEMM_ROWS_COLUMNS), job->batch.m);
     if (job->m > SKR_GEMM_ROWS_MOST || blocks < 1 || blocks > INT32_MAX || job->a.at.col_stride != 1 ||
         job->b.row != 1 || !vectors(job, &job->a, job->m, job->k) || (job->n > 1 && job->b.at.col_stride == 1) ||
-        !vectors(job, &job->b, job->k, job->n) || skr_mul(job->n, job->b.at.col_stride) >= (int64_t)1 << 34 ||
-        skr_mul(job->m, job->a.row) >= (int64_t)1 << 34)
+        !vectors(job, &job->b, job->k, job->n))
         return false;
     plan->variant = type == SKR_F16 ? "few rows f16" : "few rows bf16";
     skr_step *step = skr_plan_step(plan);
@@ -82,7 +81,7 @@ static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
     skr_step *step = skr_plan_step(plan);
     step->kernel = &fma_kernel;
     step->grid = (uint32_t)tiles;
-    step->block = SKR_GEMM_FMA_THREADS;
+    step->block = THREADS;
     step->overlap = true;
     return true;
 }

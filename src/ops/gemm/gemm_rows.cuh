@@ -21,36 +21,31 @@ template <int T> struct gemm_rows {
         wait_for_previous();
         let_next_start();
         int lane = threadIdx.x & 31, g = lane / 4, q = lane % 4, warp = threadIdx.x / 32;
-        int blocks = (int)((job.n + COLUMNS - 1) / COLUMNS), batch = (int)blockIdx.x / blocks;
-        int block = (int)blockIdx.x - batch * blocks; /* of the batch */
-        const uint4 *b = (const uint4 *)((const char *)job.b.at.data + gemm_batch::at(job, job.b, batch) * 2);
-        const uint4 *a = (const uint4 *)((const char *)job.a.at.data + gemm_batch::at(job, job.a, batch) * 2);
-        /* In units of 16 bytes, for pointers would take registers from what is on its way. Columns and rows out of
-         * range repeat the last one; their sums are not written. */
-        uint32_t w[4], x[2];
+        int64_t blocks = (job.n + COLUMNS - 1) / COLUMNS, batch = blockIdx.x / blocks;
+        int64_t n0 = (blockIdx.x - batch * blocks) * COLUMNS;
+        const gemm_batch z(job, batch);
+        const char *w[4], *x[2]; /* columns and rows out of range repeat the last one; their sums are not written */
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            w[i] = (uint32_t)(gemm_column(job, min((int64_t)block * COLUMNS + i * 8 + g, job.n - 1)) *
-                              job.b.at.col_stride / 8) +
-                   q;
+        for (int i = 0; i < 4; i++) {
+            int64_t n = gemm_column(job, min(n0 + i * 8 + g, job.n - 1));
+            w[i] = (const char *)job.b.at.data + (z.b + n * job.b.at.col_stride) * 2;
+        }
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            x[i] = (uint32_t)(min((int64_t)(i * 8 + g), job.m - 1) * job.a.row / 8) + q;
-        const uint64_t policy = first_to_leave();
+            x[i] = (const char *)job.a.at.data + (z.a + min((int64_t)(i * 8 + g), job.m - 1) * job.a.row) * 2;
         float d[2][2][4] = {};
-        const uint32_t depth = (uint32_t)(job.k / 8); /* k is a multiple of 8 */
-        for (uint32_t k0 = warp * CHUNK / 8; k0 < depth; k0 += WARPS * CHUNK / 8) {
+        for (int64_t k0 = warp * CHUNK; k0 < job.k; k0 += WARPS * CHUNK) {
             uint4 wide[4][UNROLL], few[2][UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                uint32_t k = k0 + u * 4;
-                bool in = k + q < depth;
+                int64_t k = k0 + u * 32 + q * 8; /* k is a multiple of 8 */
+                bool in = k < job.k;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    wide[i][u] = in ? load16_first(b + (w[i] + k), policy) : make_uint4(0, 0, 0, 0);
+                    wide[i][u] = in ? load16_once(w[i] + k * 2) : make_uint4(0, 0, 0, 0);
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    few[i][u] = in ? load16(a + (x[i] + k)) : make_uint4(0, 0, 0, 0);
+                    few[i][u] = in ? load16(x[i] + k * 2) : make_uint4(0, 0, 0, 0);
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
@@ -75,14 +70,14 @@ template <int T> struct gemm_rows {
                         make_float2(d[i][j][2 * h], d[i][j][2 * h + 1]);
         __syncthreads();
         int m = threadIdx.x / (COLUMNS / 2), c = threadIdx.x % (COLUMNS / 2) * 2;
-        int64_t n = (int64_t)block * COLUMNS + c;
+        int64_t n = n0 + c;
         if (m >= job.m || n >= job.n)
             return;
         float sum[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int i = 0; i < WARPS; i++)
             sum[0] += part[i][c][m], sum[1] += part[i][c + 1][m];
-        gemm_finish_pair(job, gemm_batch(job, batch), m, n, n + 1 < job.n, sum);
+        gemm_finish_pair(job, z, m, n, n + 1 < job.n, sum);
     }
 };
 

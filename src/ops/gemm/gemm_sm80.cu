@@ -4,7 +4,6 @@
 #include "gemm_finish.cuh"
 #include "gemm_fma.cuh"
 #include "gemm_rows.cuh"
-#include "gemm_turn.cuh"
 
 #define KERNEL(name, bounds, ...)                                                                                      \
     extern "C" __global__ void __launch_bounds__ bounds name(const __grid_constant__ skr_gemm_job job)                 \
@@ -14,13 +13,9 @@
 
 KERNEL(skr_gemm_any_float, (256, 2), gemm_any<float>::run)
 KERNEL(skr_gemm_any_int, (256, 2), gemm_any<int32_t>::run)
-KERNEL(skr_gemm_fma, (SKR_GEMM_FMA_THREADS, 2), gemm_fma::run)
+KERNEL(skr_gemm_fma, (256, 2), gemm_fma::run)
 KERNEL(skr_gemm_rows_bf16, (512, 1), gemm_rows<SKR_BF16>::run)
 KERNEL(skr_gemm_rows_f16, (512, 1), gemm_rows<SKR_F16>::run)
-KERNEL(skr_gemm_turn_a_1, (256), gemm_turn<uint8_t>::a)
-KERNEL(skr_gemm_turn_a_4, (256), gemm_turn<uint32_t>::a)
-KERNEL(skr_gemm_turn_b_1, (256), gemm_turn<uint8_t>::b)
-KERNEL(skr_gemm_turn_b_4, (256), gemm_turn<uint32_t>::b)
 KERNEL(skr_gemm_add_dbias, (256), gemm_add_dbias)
 KERNEL(skr_gemm_finish_float, (256, 1), gemm_finish<float>::run)
 KERNEL(skr_gemm_finish_int, (256, 1), gemm_finish<int32_t>::run)

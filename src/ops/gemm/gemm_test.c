@@ -20,6 +20,26 @@
 #include "../../../tests/suite_convert.h"
 #include "gemm_test.h"
 
+/* ---------------------------------------------------------------- words of the cases' names */
+
+const char *gemm_act_text(int act)
+{
+    static const char *const text[] = {"", " sigmoid", " tanh", " silu", " gelu", " gelut", " relu", " relu2", " oai"};
+    return text[act];
+}
+
+const char *gemm_scaling_text(int scaling)
+{
+    static const char *const text[] = {"", " tensor", " rowcol", " block", " group"};
+    return text[scaling];
+}
+
+const char *gemm_gated_text(int gated)
+{
+    static const char *const text[] = {"", " halves", " pairs"};
+    return text[gated];
+}
+
 /* ---------------------------------------------------------------- tensors of a case */
 
 /* Where the matrix of batch index z begins: leading dimensions are broadcast to those of d. tail: the matrix's own. */

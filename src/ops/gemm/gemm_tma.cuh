@@ -138,7 +138,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                     stage = 0, phase ^= 1;
             }
         }
-        for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these barriers: stay for it */
+        for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these: stay for it */
             barrier_wait(empty + stage * 8, phase ^ 1);
             if (++stage == STAGES)
                 stage = 0, phase ^= 1;
@@ -208,10 +208,8 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
                 S d[BN / 2];
-                typename out_type::options o;
-                way.read_options(row, w, o);
                 multiply(d, w.last - w.first, stage, phase);
-                way.write(d, row, w, o);
+                way.write(d, row, w);
             } else {
                 pass(w.last - w.first, stage, phase);
             }

@@ -6,7 +6,6 @@ SKR_FATBIN(gemm_bf16_sm90)
 SKR_FATBIN(gemm_f16_sm90)
 SKR_FATBIN(gemm_i8_sm90)
 SKR_FATBIN(gemm_tf32_sm90)
-SKR_FATBIN(gemm_sm80)
 
 #define SCHEDULES(text)                                                                                                \
     {                                                                                                                  \
@@ -31,10 +30,6 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 enum { DATA_PARALLEL, PERSISTENT, SPLIT_K, STREAM_K };
 
 /* ---------------------------------------------------------------- what the copy engine can read */
-
-static skr_cuda_kernel turn[2][2] = {
-    {SKR_KERNEL(gemm_sm80, "skr_gemm_turn_a_1", 0, 1), SKR_KERNEL(gemm_sm80, "skr_gemm_turn_a_4", 0, 1)},
-    {SKR_KERNEL(gemm_sm80, "skr_gemm_turn_b_1", 0, 1), SKR_KERNEL(gemm_sm80, "skr_gemm_turn_b_4", 0, 1)}};
 
 /* 0: the second index runs along memory, 1: the first does, -1: neither. */
 static int along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
@@ -148,30 +143,6 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
     return best;
 }
 
-/* ---------------------------------------------------------------- k along memory */
-
-/* Adds the step that turns a or b, and takes memory for it. Returns where. */
-static int64_t add_turn(const skr_gemm_job *job, skr_plan *plan, bool b, int64_t *at_end)
-{
-    const skr_gemm_matrix *m = b ? &job->b : &job->a;
-    int64_t outer = b ? job->n : job->m, batches = job->batch.m > 1 && m->at.stride[0] ? job->batch.m : 1;
-    int bytes = skr_type_bytes(m->at.type);
-    skr_step *step = skr_plan_step(plan);
-    step->kernel = &turn[b][bytes == 4];
-    step->grid = (uint32_t)(skr_ceil_div(outer, SKR_GEMM_SIDE) * skr_ceil_div(job->k, SKR_GEMM_SIDE) * batches);
-    step->block = 256;
-    step->overlap = true;
-    return skr_take(at_end, skr_mul(skr_mul(batches, outer), job->tma.turned_pitch * bytes));
-}
-
-/* The other layouts of types whose instructions want k along memory: worth a copy where there is enough to multiply. */
-static bool may_turn(const skr_gemm_job *job)
-{
-    int bytes = skr_type_bytes(job->a.at.type);
-    double blocks = (double)job->batch.m * (double)job->k * (double)(job->m + job->n) / (SKR_GEMM_SIDE * SKR_GEMM_SIDE);
-    return bytes != 2 && (double)job->m * (double)job->n * (double)job->k >= 1 << 24 && blocks < 1 << 30;
-}
-
 /* ---------------------------------------------------------------- the plan */
 
 /* The kernel itself can write d: no option but those of gemm_tma.cuh, rows of d in vectors. */
@@ -218,29 +189,13 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
     return !why;
 }
 
-/* The matrix, or its copy with k along memory. */
-static skr_gemm_matrix turned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t at, bool b)
-{
-    skr_gemm_matrix copy = *m;
-    if (at < 0)
-        return copy;
-    int64_t pitch = job->tma.turned_pitch;
-    copy.at.data = (void *)((uintptr_t)job->head.workspace + (uintptr_t)at);
-    copy.row = b ? 1 : pitch;
-    copy.at.col_stride = b ? pitch : 1;
-    copy.at.stride[0] = m->at.stride[0] ? skr_mul(b ? job->n : job->m, pitch) : 0;
-    return copy;
-}
-
 /* The boxes of a, b and, where the copy engine writes it, d. NULL, or what stands in the way. */
 static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
 {
     const skr_gemm_tma *t = &job->tma;
-    const skr_gemm_matrix a = turned(job, &job->a, t->turned_a_at, false);
-    const skr_gemm_matrix b = turned(job, &job->b, t->turned_b_at, true);
-    const char *bad = box_of(job, &a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
+    const char *bad = box_of(job, &job->a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
     if (!bad)
-        bad = box_of(job, &b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
+        bad = box_of(job, &job->b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
     if (!bad && t->store)
         bad = box_of(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
     return bad;
@@ -273,8 +228,6 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         skr_why(plan, "tensor core kernels for Hopper: the halves of b's rows are not aligned to 16 bytes");
         return false;
     }
-    const bool turn_a = at && may_turn(job), turn_b = bt && may_turn(job);
-    at = at && !turn_a, bt = bt && !turn_b;
     bool direct = writes_itself(job);
     choice c = choose(job, target, at, bt);
     if (c.shape < 0) {
@@ -284,9 +237,6 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     skr_gemm_tma *t = &job->tma;
     skr_matrix_box box[3];
     int columns = shapes[c.shape].columns, bk = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type);
-    t->turned_pitch = skr_mul(skr_ceil_div(job->k, 16), 16);
-    t->turned_a_at = turn_a ? 0 : -1; /* 0: aligned as the workspace will be */
-    t->turned_b_at = turn_b ? 0 : -1;
     t->columns = columns;
     t->at = at;
     t->bt = bt;
@@ -300,10 +250,6 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     }
     plan->bind = bind_maps;
     plan->bind_job = job;
-    if (turn_a)
-        t->turned_a_at = add_turn(job, plan, false, at_end);
-    if (turn_b)
-        t->turned_b_at = add_turn(job, plan, true, at_end);
     t->cluster = c.cluster;
     t->tiles_m = (int32_t)skr_ceil_div(job->m, (int64_t)SKR_GEMM_TMA_ROWS * c.cluster);
     t->tiles_n = (int32_t)skr_ceil_div(job->n, columns);
@@ -320,10 +266,9 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     int64_t slots = (int64_t)c.left * (c.slices + 2) + (t->finish ? c.whole : 0);
     t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
     plan->variant = shapes[c.shape].variant[c.schedule];
-    skr_why(plan, "%s: %lld tiles of 128x%d, %d blocks in a cluster, %lld k steps, %d units, about %.0f us%s%s",
+    skr_why(plan, "%s: %lld tiles of 128x%d, %d blocks in a cluster, %lld k steps, %d units, about %.0f us%s",
             names[c.schedule], (long long)(c.tiles * c.cluster), columns, c.cluster, (long long)t->steps, t->units,
-            c.us, turn_a || turn_b ? ", after a copy with k along memory" : "",
-            t->finish ? ", written by a second kernel" : "");
+            c.us, t->finish ? ", written by a second kernel" : "");
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[c.shape];
     step->grid = (uint32_t)(c.units * c.cluster);
