@@ -23,6 +23,8 @@
  * - v_dot2(T, p, q, i, w, a): a += p[i] * q[i] * w for 2 * SKR_LANES elements; w holds its elements in order, the sums
  *   are in the level's own.
  * - v_fma(a, b, c): a * b + c. v_fnma(a, b, c): c - a * b. Each rounded once.
+ * - V_AGAIN(c): v_set1(c), read from memory each time. Where FMA overwrites its addend (NEON), a copy of a constant
+ *   costs an arithmetic slot, and a load does not.
  * - v_min, v_max: a NaN in either operand gives NaN. v_lt and the like are false for NaN.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
  * - vi_load_u8(p): SKR_LANES bytes, widened. vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v,
@@ -101,6 +103,10 @@ SKR_FN void skr_put4(uint16_t *p, uint64_t word, int n)
 #endif
 
 /* ---------------------------------------------------------------- what can be said once, in those words */
+
+#if !defined(V_AGAIN)
+#define V_AGAIN(c) v_set1(c)
+#endif
 
 SKR_FN vm v_is_nan(vf a)
 {

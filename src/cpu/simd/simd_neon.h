@@ -32,6 +32,20 @@ SKR_FN vf v_set1(float a)
 {
     return vdupq_n_f32(a);
 }
+
+/* Volatile: the compiler would keep it in a register. */
+SKR_FN vf v_load_again(const float *p)
+{
+    vf r;
+    __asm__ volatile("ldr %q0, %1" : "=w"(r) : "m"(*(const float(*)[4])p));
+    return r;
+}
+#define V_AGAIN(c)                                                                                                     \
+    (__extension__({                                                                                                   \
+        static const _Alignas(16) float constant_[4] = {c, c, c, c};                                                   \
+        v_load_again(constant_);                                                                                       \
+    }))
+
 SKR_FN vf v_add(vf a, vf b)
 {
     return vaddq_f32(a, b);

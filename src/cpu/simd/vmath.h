@@ -84,18 +84,19 @@ SKR_FN vf v_exp2_normal(vf x)
 SKR_FN void v_exp2_four(vf *x)
 {
     const vf magic = v_set1(12583039.0f), lowest = v_set1(-127.0f);
-    vf t[4], p[4];
+    vf t[4], p[4], q[4], z[4];
 /* clang-format off */
 #define EACH SKR_UNROLL for (int i = 0; i < 4; i++)
     EACH x[i] = v_max(x[i], lowest);
     EACH t[i] = v_add(x[i], magic);
     EACH p[i] = v_sub(t[i], magic);
     EACH x[i] = v_sub(x[i], p[i]);
-    EACH p[i] = v_fma(v_set1(0x1.5cc8bap-10f), x[i], v_set1(0x1.3cf502p-7f));
-    EACH p[i] = v_fma(p[i], x[i], v_set1(0x1.c6b58ep-5f));
-    EACH p[i] = v_fma(p[i], x[i], v_set1(0x1.ebf9a2p-3f));
-    EACH p[i] = v_fma(p[i], x[i], v_set1(0x1.62e42ap-1f));
-    EACH p[i] = v_fma(p[i], x[i], v_set1(1.0f));
+    EACH p[i] = v_fma(v_set1(0x1.5cc8bap-10f), x[i], V_AGAIN(0x1.3cf502p-7f));
+    EACH z[i] = v_mul(x[i], x[i]);
+    EACH q[i] = v_fma(v_set1(0x1.c6b58ep-5f), x[i], V_AGAIN(0x1.ebf9a2p-3f));
+    EACH q[i] = v_fma(p[i], z[i], q[i]);
+    EACH p[i] = v_fma(v_set1(0x1.62e42ap-1f), x[i], V_AGAIN(1.0f));
+    EACH p[i] = v_fma(q[i], z[i], p[i]);
     EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
     EACH x[i] = v_mul(p[i], t[i]);
 #undef EACH

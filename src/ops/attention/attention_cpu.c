@@ -46,8 +46,7 @@ SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
 /* p of four keys and four queries as the panels of BFMMLA have them: four keys of a query side by side. */
 SKR_FN void store_group(const vf *x, uint16_t *to)
 {
-    uint16x8_t a = vcombine_u16(v_narrow_bf16(x[0]), v_narrow_bf16(x[1]));
-    uint16x8_t b = vcombine_u16(v_narrow_bf16(x[2]), v_narrow_bf16(x[3]));
+    uint16x8_t a = v_narrow2_bf16((vf2){x[0], x[1]}), b = v_narrow2_bf16((vf2){x[2], x[3]});
     uint16x8_t even = vzip1q_u16(a, b), odd = vzip2q_u16(a, b);
     vst1q_u16(to, vzip1q_u16(even, odd));
     vst1q_u16(to + 8, vzip2q_u16(even, odd));
