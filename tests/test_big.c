@@ -1,4 +1,4 @@
-/* test_big.c - offsets past 2^31 elements in small views of a sparse mapping, and rows a million wide.
+/* test_big.c - offsets past 2^31 elements in small views of a sparse mapping, rows a million wide, long sequences.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>
@@ -102,6 +102,80 @@ static void odd_rows(saker_context *ctx)
         }
 }
 
+/* attention over three tokens that are 2^31 + 7 elements apart, and the same side by side. */
+static void far_tokens(saker_context *ctx)
+{
+    enum { D = 20, USED = 8 }; /* q k v o d_o dq dk dv */
+    const int64_t apart = ((int64_t)1 << 31) + 7;
+    size_t span = (size_t)(2 * apart + D) * 4;
+    int64_t shape[4] = {1, ROWS, 1, D}, strides[4] = {0, apart, 0, 1}, stat[3] = {1, 1, ROWS};
+    float near[USED][ROWS * D], lse[2][ROWS], *base[USED];
+    saker_tensor far_t[USED], near_t[USED], lse_t[2];
+    srand(5);
+    for (int k = 0; k < USED; k++) {
+        base[k] = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base[k] == MAP_FAILED) {
+            CHECK_SKIP("%zu bytes of addresses are not to be had", span);
+            while (k-- > 0)
+                munmap(base[k], span);
+            return;
+        }
+        for (int i = 0; i < ROWS * D; i++)
+            base[k][i / D * apart + i % D] = near[k][i] = (float)(rand() % 200 - 100) / 64;
+        far_t[k] = saker_tensor_of(base[k], SAKER_F32, 4, shape, strides);
+        near_t[k] = saker_tensor_of(near[k], SAKER_F32, 4, shape, NULL);
+    }
+    for (int k = 0; k < 2; k++)
+        lse_t[k] = saker_tensor_of(lse[k], SAKER_F32, 3, stat, NULL);
+    for (int k = 0; k < 2; k++) {
+        saker_tensor *t = k ? near_t : far_t;
+        CHECK_TEXT(saker_attention(ctx, SAKER_ARGS(attention, .q = &t[0], .k = &t[1], .v = &t[2], .o = &t[3],
+                                                   .lse = &lse_t[k], .causal = 1)) == SAKER_OK,
+                   "%s", saker_context_error(ctx));
+        CHECK_TEXT(saker_attention_backward(ctx, SAKER_ARGS(attention_backward, .d_o = &t[4], .q = &t[0], .k = &t[1],
+                                                            .v = &t[2], .o = &t[3], .lse = &lse_t[k], .dq = &t[5],
+                                                            .dk = &t[6], .dv = &t[7], .causal = 1)) == SAKER_OK,
+                   "%s", saker_context_error(ctx));
+    }
+    CHECK(!memcmp(lse[0], lse[1], sizeof lse[0]));
+    for (int k = 0; k < USED; k++) {
+        for (int r = 0; r < ROWS; r++)
+            CHECK_TEXT(!memcmp(base[k] + r * apart, near[k] + r * D, D * 4), "token %d, tensor %d", r, k);
+        munmap(base[k], span);
+    }
+}
+
+/* Memory of attention beyond its tensors: twice the length, twice the memory. */
+static void long_sequences(saker_context *ctx)
+{
+    size_t bytes[2][2];
+    float *nowhere = (float *)(uintptr_t)4096; /* nothing is read */
+    for (int k = 0; k < 2; k++) {
+        int64_t shape[4] = {1, 8, (int64_t)16384 << k, 128}, stat[3] = {1, 8, shape[2]}, all = 8 * shape[2] * 128;
+        saker_tensor t[8], lse = saker_tensor_of(nowhere, SAKER_F32, 3, stat, NULL);
+        for (int i = 0; i < 8; i++)
+            t[i] = saker_tensor_of(nowhere + (i + 1) * all, SAKER_F32, 4, shape, NULL);
+        saker_attention_args a = {.struct_size = sizeof a, .q = &t[0], .k = &t[1], .v = &t[2], .o = &t[3], .layout = 1};
+        saker_attention_backward_args b = {.struct_size = sizeof b,
+                                           .d_o = &t[4],
+                                           .q = &t[0],
+                                           .k = &t[1],
+                                           .v = &t[2],
+                                           .o = &t[3],
+                                           .lse = &lse,
+                                           .dq = &t[5],
+                                           .dk = &t[6],
+                                           .dv = &t[7],
+                                           .layout = 1};
+        CHECK_TEXT(saker_workspace_bytes(ctx, "attention", &a, &bytes[0][k]) == SAKER_OK, "%s",
+                   saker_context_error(ctx));
+        CHECK_TEXT(saker_workspace_bytes(ctx, "attention_backward", &b, &bytes[1][k]) == SAKER_OK, "%s",
+                   saker_context_error(ctx));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_TEXT(bytes[i][1] <= 2 * bytes[i][0], "%zu bytes, then %zu", bytes[i][0], bytes[i][1]);
+}
+
 int main(void)
 {
     for (int i = 0; i < saker_level_count(); i++) {
@@ -115,6 +189,8 @@ int main(void)
         far_rows(ctx, SAKER_F16, 2);
         many_rows(ctx);
         odd_rows(ctx);
+        far_tokens(ctx);
+        long_sequences(ctx);
         saker_context_destroy(ctx);
     }
     return check_report("test_big");

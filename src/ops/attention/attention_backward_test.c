@@ -26,8 +26,8 @@ static void finish(const attention_problem *p, sums *s, suite_column x, int64_t 
 {
     for (int64_t i = 0; i < s->n; i++) {
         double old = p->opt.accumulate ? x.v[i] : 0, v = s->v[i] + old;
-        double bound = s->off[i] + p->sums * 2 * sum_factor(terms) * U * s->size[i] + 2 * U * (fabs(v) + fabs(old)) +
-                       half_ulp(x.t->type, v);
+        double bound = s->off[i] + p->sums * 2 * sum_factor(terms) * U * s->size[i] + 2 * U * (fabs(v) + fabs(old));
+        bound += half_ulp(x.t->type, fabs(v) + bound); /* the value that is rounded may be that much larger */
         x.v[i] = v;
         x.bound[i] = isfinite(bound) ? bound : 0;
     }

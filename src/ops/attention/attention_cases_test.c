@@ -368,8 +368,9 @@ static struct spec random_spec(uint64_t number)
     s.b = 1 + (int64_t)next(&r) % 3;
     s.hk = 1 + (int64_t)next(&r) % 2;
     s.hq = s.hk * (1 + (int64_t)next(&r) % 3);
-    s.s = 1 + (int64_t)(next(&r) % (next(&r) % 8 ? 40 : 160));
-    s.sk = 1 + (int64_t)(next(&r) % (next(&r) % 8 ? 60 : 530));
+    bool many_q = next(&r) % 8 == 0, many_k = next(&r) % 8 == 0; /* one draw a statement: their order must be fixed */
+    s.s = 1 + (int64_t)(next(&r) % (many_q ? 160 : 40));
+    s.sk = 1 + (int64_t)(next(&r) % (many_k ? 530 : 60));
     s.d = sizes[next(&r) % 9];
     s.dv = next(&r) % 2 ? s.d : sizes[next(&r) % 9];
     s.layout = (int)(next(&r) % 3);
@@ -395,7 +396,7 @@ static struct spec random_spec(uint64_t number)
 
 static void random_cases(void)
 {
-    static char notes[2000][12];
+    static char notes[2000][16];
     for (int i = 0; i < 2000; i++) {
         struct spec s = random_spec((uint64_t)i);
         snprintf(notes[i], sizeof notes[i], "r%d", i);

@@ -64,8 +64,8 @@ static void oracle_row(const attention_problem *p, const attention_scores *s, in
         p->o.v[to] = o;
         double steps = p->tiny_p + 0x1p-120 +
                        (p->opt.p_scale != 0 ? p->opt.p_scale * 0.5 / fmax(sums.sum, 1) / (1 - p->opt.dropout) : 0);
-        p->o.bound[to] = off + steps * tiny + 2 * p->sums * sum_factor(n) * U * size + sums.error * fabs(o) +
-                         half_ulp(p->o.t->type, o);
+        double bound = off + steps * tiny + 2 * p->sums * sum_factor(n) * U * size + sums.error * fabs(o);
+        p->o.bound[to] = bound + half_ulp(p->o.t->type, fabs(o) + bound); /* what is rounded may be that much larger */
         if (!isfinite(o))
             p->o.bound[to] = 0;
     }
