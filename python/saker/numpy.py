@@ -117,15 +117,16 @@ def _attention_backward(given):
     return list(sizes), sizes
 
 
+# The input that says what the outputs are like, and the rule.
 _RULES = {
-    "attention": _attention,
-    "attention_backward": _attention_backward,
-    "gemm": _gemm,
-    "softmax": _softmax,
-    "rms_norm": _rms_norm,
-    "rms_norm_backward": _rms_norm_backward,
-    "layer_norm": _layer_norm,
-    "layer_norm_backward": _layer_norm_backward,
+    "attention": ("q", _attention),
+    "attention_backward": ("q", _attention_backward),
+    "gemm": ("a", _gemm),
+    "softmax": ("x", _softmax),
+    "rms_norm": ("x", _rms_norm),
+    "rms_norm_backward": ("x", _rms_norm_backward),
+    "layer_norm": ("x", _layer_norm),
+    "layer_norm_backward": ("x", _layer_norm_backward),
 }
 
 
@@ -137,14 +138,14 @@ def _is_request(value):
 
 def _allocate(op, outputs, given, requests):
     """Puts new arrays in place of the requests, or without any of the usual outputs, and returns their names."""
-    rule = _RULES.get(op)
+    leading, rule = _RULES.get(op, (None, None))
     first = next(iter(requests), None)
     if rule is None:
         if first:
             raise TypeError(f"{op}: {first} cannot be allocated, give a tensor")
         return ()  # the library says what is missing
     numpy = sys.modules.get("numpy")  # whoever gives an array has imported it
-    if numpy is None or not isinstance(given.get("x", given.get("a", given.get("q"))), numpy.ndarray):
+    if numpy is None or not isinstance(given.get(leading), numpy.ndarray):
         if first:
             raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {first} as a tensor")
         return ()
