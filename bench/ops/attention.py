@@ -109,7 +109,8 @@ class Backward(Forward):
     def error(self, t):
         first = [x[:, :1].double() for x in self.inputs(t)]
         want = gradient(self.function(), first, t["d_o"][:, :1].double())()
-        return max(rows_error(t["d" + name][:, :1], g) for name, g in zip("qkv", want))
+        start = {"q": int(self.causal), "k": 0, "v": 0}  # a query that sees one key has no gradient to compare with
+        return max(rows_error(t["d" + x][:, :1, start[x] :], g[:, :, start[x] :]) for x, g in zip("qkv", want))
 
 
 OPS = [
