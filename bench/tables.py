@@ -3,7 +3,7 @@
 and docs/RESULTS.md, which has every case of every file.
 
 NAME is the stem of a results file (a peers file or the output of `saker bench --out`); `summary-<machine>`: a line for
-each operation out of all peers files of that machine; `products-<machine>`: every case that is bound by
+each operation out of all peers files of that machine; `products-<machine>`: one line for each operation bound by
 arithmetic; or `quack`: ours beside QuACK's recorded fractions.
 `--check` writes nothing and fails when a block is out of date. Running it twice changes nothing.
 SPDX-License-Identifier: Apache-2.0
@@ -137,8 +137,9 @@ def summary(machine, recorded):
 
 
 def products(machine, recorded):
-    """Every case of what is bound by arithmetic."""
-    lines, sources = [], []
+    """What is bound by arithmetic, one line for each operation and type: the range of GFLOP/s, and the speed-up over the
+    better of eager and torch.compile."""
+    found, sources = {}, []
     for stem, result in recorded.items():
         if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers"):
             continue
@@ -149,10 +150,18 @@ def products(machine, recorded):
             sources.append(source(result))
             peers_us = [who[p]["median_us"] for p in ("torch eager", "torch.compile") if p in who]
             ratio = min(peers_us, default=float("nan")) / mine["median_us"]
-            lines.append([f"{op} {case}", f"{mine['median_us']:.0f}", f"{mine['gflops']:.0f}", times(ratio)])
-    if not lines:
+            found.setdefault((op, mine["dtype"]), []).append((mine["gflops"], ratio, case))
+    if not found:
         return None
-    head = ["product", "Saker µs", "GFLOP/s", "over PyTorch"]
+    lines = []
+    for (op, dtype), cases in sorted(found.items()):
+        rates, ratios, _ = zip(*cases)
+        worst = min(cases, key=lambda c: c[1])
+        lines.append(
+            [f"{op} {dtype}", str(len(cases)), span(f"{min(rates):.0f}", f"{max(rates):.0f}")]
+            + [times(common.geometric_mean(ratios)), f"{times(worst[1])} ({worst[2].split(' ', 1)[-1]})"]
+        )
+    head = ["product", "cases", "GFLOP/s", "over PyTorch", "worst case"]
     return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
 
 
