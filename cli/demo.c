@@ -65,24 +65,35 @@ static void run_suites(demo *d, double seconds)
     cli_progress_clear();
 }
 
+/* More than any machine has for each byte that its memory brings: arithmetic is the roof. */
+enum { PRODUCT_FLOPS_PER_BYTE = 30 };
+
 static void summary(const demo *d)
 {
     putchar('\n');
     for (int i = 0; i < suite_count(); i++) {
-        double product = 0, worst_error = NAN, least = INFINITY;
+        double product = 0, worst_error = NAN, least = INFINITY, slow = INFINITY, fast = 0;
         int n = 0;
         for (int k = 0; k < d->n; k++) {
-            if (strcmp(d->row[k].op, suite_at(i)->op) || !(d->row[k].roof_fraction > 0))
+            const bench_row *row = &d->row[k];
+            bool is_product = row->gflops > PRODUCT_FLOPS_PER_BYTE * row->gbps;
+            if (strcmp(row->op, suite_at(i)->op) || !(is_product || row->roof_fraction > 0))
                 continue;
             n++;
-            product += log(d->row[k].roof_fraction);
-            least = fmin(least, d->row[k].roof_fraction);
-            worst_error = fmax(worst_error, d->row[k].max_error); /* NaN, not checked, loses */
+            if (is_product) {
+                slow = fmin(slow, row->gflops), fast = fmax(fast, row->gflops);
+            } else {
+                product += log(row->roof_fraction);
+                least = fmin(least, row->roof_fraction);
+            }
+            worst_error = fmax(worst_error, row->max_error); /* NaN, not checked, loses */
         }
         char error[48] = "errors are for `saker check`";
         if (worst_error >= 0)
             snprintf(error, sizeof error, "worst error %.3f of the bound", worst_error);
-        if (n)
+        if (n && fast > 0)
+            printf("%-22s %3d cases: %3.0f to %.0f GFLOP/s; %s\n", suite_at(i)->op, n, slow, fast, error);
+        else if (n)
             printf("%-22s %3d cases: %3.0f%% of the measured roof (geometric mean), least %3.0f%%; %s\n",
                    suite_at(i)->op, n, 100 * exp(product / n), 100 * least, error);
     }
