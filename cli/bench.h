@@ -43,7 +43,7 @@ const char *cli_time(cli_place *place, cli_contender *c, int n, double min_secon
 /* ---------------------------------------------------------------- rows */
 
 typedef struct bench_row {
-    char op[40], name[96], dtype[8], device[16], kernel[160], machine[160];
+    char op[40], name[SUITE_NAME], dtype[8], device[16], kernel[160], machine[160];
     int threads; /* 0 on CUDA */
     bool in_cache;
     int64_t width; /* last dimension of the first tensor */

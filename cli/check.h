@@ -18,7 +18,7 @@ typedef struct check_options {
 typedef struct check_result {
     int run, failed;
     double worst; /* largest error / bound among those that ran */
-    char worst_case[96];
+    char worst_case[SUITE_NAME];
     char first_wrong[256]; /* case and reason of the first failure, or "" */
     char kernel[160];      /* of the last case that was not empty */
 } check_result;

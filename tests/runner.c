@@ -37,7 +37,7 @@ static struct {
 typedef struct tally {
     int64_t cases, failed;
     double worst; /* fraction of the bound */
-    char worst_case[96], worst_field[24];
+    char worst_case[SUITE_NAME], worst_field[24];
     double nmse[2];     /* largest of one case: [0] f32 outputs, [1] 16-bit outputs */
     double plain_ratio; /* largest rms error / that of the plain float computation, f32 outputs */
 } tally;

@@ -43,7 +43,7 @@ typedef enum suite_role {
 /* What of a tensor's shape no other argument fixes: another one there is no error. */
 typedef enum suite_free { SUITE_FIXED, SUITE_ANY_WIDTH, SUITE_ANY_SHAPE } suite_free;
 
-enum { SUITE_MAX_TENSORS = 28, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512 };
+enum { SUITE_MAX_TENSORS = 28, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512, SUITE_NAME = 112 };
 
 typedef struct suite_tensor {
     const char *field; /* argument name */
@@ -71,8 +71,8 @@ typedef enum suite_use {
 } suite_use;
 
 typedef struct suite_case {
-    char name[96]; /* unique within the op; can be pasted back with --case */
-    int use;       /* suite_use bits */
+    char name[SUITE_NAME]; /* unique within the op; can be pasted back with --case */
+    int use;               /* suite_use bits */
     int n_tensors;
     suite_tensor tensor[SUITE_MAX_TENSORS];
     /* The argument struct: struct_size and options set, tensors NULL. */
