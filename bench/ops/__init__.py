@@ -47,6 +47,10 @@ class Op:
         """Least bytes that must move, and the streams they come in: (bytes, reads, writes)."""
         raise NotImplementedError
 
+    def others(self, t, threads):
+        """{name: call without arguments} of libraries other than PyTorch that know the operation."""
+        return {}
+
     def operations(self, dtype, m, n):
         """Additions and multiplications, where they bind rather than bytes; else 0."""
         return 0

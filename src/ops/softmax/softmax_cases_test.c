@@ -15,7 +15,7 @@ static void widths(void)
     foreach (t, floats) {
         for (int64_t n = 1; n <= 70; n += n < 20 ? 1 : 7)
             both((struct spec){SHAPE(3, n), .x = floats[t], .has = n & 1 ? LOG : 0});
-        static const int64_t n[] = {127, 128, 129, 255, 256, 257, 511, 1000, 1024, 4095, 4096, 4097, 8200, 16384};
+        static const int64_t n[] = {127, 128, 129, 255, 256, 257, 511, 512, 1000, 1024, 4095, 4096, 4097, 8200, 16384};
         foreach (i, n) {
             both((struct spec){SHAPE(3, n[i]), .x = floats[t]});
             both((struct spec){SHAPE(2, n[i]), .x = floats[t], .has = LOG});
