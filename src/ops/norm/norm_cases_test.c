@@ -350,20 +350,7 @@ static void benches(void)
             s.has |= bench_sums();
             add_backward(&s);
         }
-    /* GPU, 2^27 elements. */
-    foreach (t, floats)
-        for (int64_t n = 256; n <= 262144; n *= 2) {
-            int demo = n == 4096 && floats[t] != SAKER_F16 ? SUITE_DEMO : 0;
-            bench_pair(((int64_t)1 << 27) / n, n, floats[t], SUITE_BENCH_CUDA | demo);
-        }
-    /* The shapes that QuACK publishes figures for. */
-    static const int64_t shape[][2] = {{32768, 256},   {32768, 512},  {32768, 1024}, {32768, 4096},  {32768, 8192},
-                                       {16384, 16384}, {8192, 32768}, {2048, 65536}, {1024, 131072}, {512, 262144}};
-    static const int64_t shape32[][2] = {{32768, 1024}, {32768, 4096}, {2048, 65536}, {512, 262144}};
-    foreach (i, shape)
-        bench_pair(shape[i][0], shape[i][1], SAKER_BF16, SUITE_BENCH_CUDA);
-    foreach (i, shape32)
-        bench_pair(shape32[i][0], shape32[i][1], SAKER_F32, SUITE_BENCH_CUDA);
+    suite_gpu_shapes(bench_pair);
     /* With the residual stream, and with e4m3 per row instead of y. */
     static const int64_t fused[] = {1024, 4096, 8192, 16384};
     foreach (i, fused) {
