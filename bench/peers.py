@@ -139,6 +139,8 @@ def probe_runs(library, case, device):
 
 
 def run_case(case, library, clock, arguments):
+    for t in case.sets:
+        case.op.prepare(t, library)
     mine = [library.prepare(case.op.name, **case.op.arguments(t)) for t in case.sets]
     for run in mine:
         run()
