@@ -1,5 +1,5 @@
-/* pthread_for.h - a caller's own parallel_for: a thread for each of at most 16 lanes. SPDX-License-Identifier:
- * Apache-2.0 */
+/* pthread_for.h - a caller's own parallel_for: a thread for each of at most 16 lanes.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef PTHREAD_FOR_H
 #define PTHREAD_FOR_H
 
