@@ -100,7 +100,6 @@ typedef struct skr_attention_cpu {
     skr_gemm_tile s_tile, v_tile; /* of q k and of p v */
     int32_t s_kind, v_kind;       /* skr_gemm_kind */
     int32_t extras;               /* a bias, mask, ids or positions: more than vectors of queries can tell */
-    int32_t plain;                /* scores are only scaled, by a positive number */
     int64_t block_k, block_q;     /* keys of a block, queries of a task */
     int64_t d_pad, v_panels;
     int64_t table_at;                  /* of packed sequences; -1: none */

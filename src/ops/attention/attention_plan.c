@@ -64,8 +64,6 @@ static void cut_keys(skr_attention_job *job, int64_t *at)
     c->v_panels = skr_ceil_div(job->d_v, c->v_tile.mr);
     c->extras = job->bias.data || job->mask.data || job->key_mask.data || job->q_ids.data || job->q_positions.data ||
                 job->k_positions.data;
-    c->plain = !c->extras && job->softcap == 0 && !job->slopes.data && job->scale > 0 && !job->drop &&
-               job->mode != SKR_ATTENTION_I8_P && !job->descale_block;
     c->table_at = job->cu_k.data ? skr_take(at, skr_mul(job->batch + 1, sizeof(skr_attention_sequence))) : -1;
     c->k_blocks = count_blocks(job, job->length_k, c->block_k);
     c->q_blocks = count_blocks(job, job->length, c->block_q);
