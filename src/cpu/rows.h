@@ -148,22 +148,20 @@ static inline void report_bad_index(const skr_job_head *head)
     __atomic_store_n(head->error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
 }
 
-/* Parts are added in two chains, even and odd numbers; then what the tensor held. */
+/* Parts are added eight by eight, then the eights: short chains keep the error small. Then what the tensor held. */
 SKR_FN void parts_body(int t, int accumulate, const float *parts, int64_t n_parts, int64_t stride, void *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i += SKR_LANES) {
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf even = v_set1(0.0f), odd = v_set1(0.0f);
-        int64_t p = 0;
-        for (; p + 2 <= n_parts; p += 2) {
-            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m)
-                                             : v_load(SKR_F32, parts + p * stride, i));
-            odd = v_add(odd, m < SKR_LANES ? v_load_n(SKR_F32, parts + (p + 1) * stride, i, m)
-                                           : v_load(SKR_F32, parts + (p + 1) * stride, i));
+        vf sum = v_set1(0.0f), eight = sum;
+        for (int64_t p = 0; p < n_parts; p++) {
+            const float *part = parts + p * stride;
+            eight = v_add(eight, m < SKR_LANES ? v_load_n(SKR_F32, part, i, m) : v_load(SKR_F32, part, i));
+            if (p % 8 == 7 || p + 1 == n_parts) {
+                sum = v_add(sum, eight);
+                eight = v_set1(0.0f);
+            }
         }
-        if (p < n_parts)
-            even = v_add(even, v_load_n(SKR_F32, parts + p * stride, i, m));
-        vf sum = v_add(even, odd);
         if (accumulate)
             sum = v_add(v_load_n(t, out, i, m), sum);
         v_store_n(t, out, i, sum, m);
