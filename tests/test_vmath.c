@@ -49,6 +49,16 @@ static double normal_exp2(double x)
     return x <= -126.5 ? 0 : exp2(x);
 }
 
+static double falling(double x)
+{
+    return exp(-fabs(x));
+}
+
+static double sigmoid_tail(double x)
+{
+    return sigmoid(-fabs(x));
+}
+
 /* In the order of vmath_probe.c, with the bounds that vmath.h states. */
 static const struct {
     const char *name;
@@ -68,6 +78,8 @@ static const struct {
     {"expbelow", exp, 1.25, 70},
     {"exp2normal", normal_exp2, 1.25, 127},
     {"exp2four", normal_exp2, 2.5, 127},
+    {"expfall", falling, 2.75, 0},
+    {"sigtail", sigmoid_tail, 4, 0},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions, BATCH = 4096 };
 

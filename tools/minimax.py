@@ -104,7 +104,7 @@ def series(f, at0):
 
 split("ln 2", ln(2), (16, 24))
 split("pi / 2", pi / 2, (24, 24, 24))
-split("log2 e", 1 / ln(2), (24,))
+split("log2 e", 1 / ln(2), (24, 24))
 split("2 / pi", 2 / pi, (24,))
 h = ln(2) / 2 * mpf("1.0001")
 fit("exp(r) = 1 + r + r^2 P(r)", series(lambda r: (exp(r) - 1 - r) / r**2, mpf(1) / 2), lambda r: r**2 / exp(r) + tiny, -h, h, 4)
@@ -117,6 +117,8 @@ fit("tanh(x) = x + x^3 P(x^2), |x| < 0.625", series(lambda z: (tanh(sqrt(z)) / s
 fit("erf(x) = x + x P(x^2), |x| < 0.921875", series(lambda z: erf(sqrt(z)) / sqrt(z) - 1, 2 / sqrt(pi) - 1), lambda z: mpf(1), 0,
     mpf("0.921875") ** 2, 6)
 fit("-log(erfc(a)) = P(a), 0.921875 <= a <= 4", lambda a: -log(erfc(a)), lambda a: erfc(a), mpf("0.921875"), 4, 8)
+below = lambda a: erfc(a / sqrt(mpf(2))) / 2  # the normal integral up to -a
+fit("log2(below(a)) = P(a)", lambda a: log(below(a)) / ln(2), lambda a: below(a) * ln(2) / (1 - below(a)), 0, mpf("5.5"), 8)
 q = (pi / 4 * mpf("1.01")) ** 2  # a large argument's quotient is rounded: r passes pi/4 a little
 fit("sin(r) = r + r^3 P(r^2)", series(lambda z: (sin(sqrt(z)) / sqrt(z) - 1) / z, -mpf(1) / 6), lambda z: z + tiny, 0, q, 3)
 fit("cos(r) = 1 - r^2/2 + r^4 P(r^2)", series(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z**2, mpf(1) / 24), lambda z: z**2 + tiny, 0, q, 2)

@@ -59,11 +59,11 @@ static inline int64_t skr_rows_per_task(int64_t m, int64_t row_bytes, int width)
     return skr_max(1, skr_min(rows, m));
 }
 
-/* CPU: sums over rows are cut by the problem alone: at most 64 partial sums of at least 16 rows each; more than 16384
- * in one chain would lose f32 accuracy. */
+/* CPU: sums over rows are cut by the problem alone: at most 64 partial sums of at least 8 rows each; more than 16384 in
+ * one chain would lose f32 accuracy. */
 static inline int64_t skr_rows_per_part(int64_t m)
 {
-    int64_t parts = skr_max(1, skr_min(64, m / 16));
+    int64_t parts = skr_max(1, skr_min(64, m / 8));
     return skr_max(1, skr_min(skr_ceil_div(m, parts), 16384));
 }
 

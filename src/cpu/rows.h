@@ -148,25 +148,40 @@ static inline void report_bad_index(const skr_job_head *head)
     __atomic_store_n(head->error_word, SKR_BAD_INDEX, __ATOMIC_RELAXED);
 }
 
-/* Parts are added in two chains, even and odd numbers; then what the tensor held. */
+/* k vectors of columns from i, or the first m columns of one. Parts are added eight by eight, then the eights: short
+ * chains keep the error small. */
+SKR_FN void parts_at(const float *parts, int64_t n_parts, int64_t stride, int64_t i, int k, int m, vf *sum)
+{
+    for (int j = 0; j < k; j++)
+        sum[j] = v_set1(0.0f);
+    for (int64_t p = 0; p < n_parts; p += 8) {
+        int64_t end = p + 8 < n_parts ? p + 8 : n_parts;
+        vf eight[4] = {v_set1(0.0f), v_set1(0.0f), v_set1(0.0f), v_set1(0.0f)};
+        for (int64_t q = p; q < end; q++)
+            for (int j = 0; j < k; j++)
+                eight[j] = v_add(eight[j], v_load_n(SKR_F32, parts + q * stride, i + j * SKR_LANES, m));
+        for (int j = 0; j < k; j++)
+            sum[j] = v_add(sum[j], eight[j]);
+    }
+}
+
+/* Their sum, added to what the tensor held or in its place. */
 SKR_FN void parts_body(int t, int accumulate, const float *parts, int64_t n_parts, int64_t stride, void *out, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += SKR_LANES) {
-        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf even = v_set1(0.0f), odd = v_set1(0.0f);
-        int64_t p = 0;
-        for (; p + 2 <= n_parts; p += 2) {
-            even = v_add(even, m < SKR_LANES ? v_load_n(SKR_F32, parts + p * stride, i, m)
-                                             : v_load(SKR_F32, parts + p * stride, i));
-            odd = v_add(odd, m < SKR_LANES ? v_load_n(SKR_F32, parts + (p + 1) * stride, i, m)
-                                           : v_load(SKR_F32, parts + (p + 1) * stride, i));
+    vf sum[4];
+    int64_t i = 0;
+    for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
+        parts_at(parts, n_parts, stride, i, 4, SKR_LANES, sum);
+        SKR_UNROLL
+        for (int j = 0; j < 4; j++) {
+            int64_t at = i + j * SKR_LANES;
+            v_store_float(t, out, at, accumulate ? v_add(v_load(t, out, at), sum[j]) : sum[j]);
         }
-        if (p < n_parts)
-            even = v_add(even, v_load_n(SKR_F32, parts + p * stride, i, m));
-        vf sum = v_add(even, odd);
-        if (accumulate)
-            sum = v_add(v_load_n(t, out, i, m), sum);
-        v_store_n(t, out, i, sum, m);
+    }
+    for (; i < n; i += SKR_LANES) {
+        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        parts_at(parts, n_parts, stride, i, 1, m, sum);
+        v_store_n(t, out, i, accumulate ? v_add(v_load_n(t, out, i, m), sum[0]) : sum[0], m);
     }
 }
 

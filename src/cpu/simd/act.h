@@ -12,84 +12,165 @@
 #define TWO_U  1.5957691216057308f
 #define TWO_U3 0.07135481627260025f
 
-SKR_FN vf act_value(int act, vf x, float alpha)
+/* F(-a) of a >= 0, in place, for the functions x F(x) with F(x) + F(-x) = 1: F is s(x), the normal integral, s(2u). */
+SKR_FN void act_tail_each(int act, vf *a, int n)
+{
+    if (act == SKR_ACT_GELU) {
+        v_normal_tail_each(a, n);
+        return;
+    }
+    if (act == SKR_ACT_GELU_TANH)
+        for (int i = 0; i < n; i++)
+            a[i] = v_mul(a[i], v_fma(v_mul(a[i], a[i]), v_set1(TWO_U3), v_set1(TWO_U)));
+    v_sigmoid_tail_each(a, n);
+}
+
+/* x F(x) = max(x, 0) - |x| F(-|x|): no selection, and for x > 0 hardly more than one rounding. */
+SKR_FN void act_by_tail_each(int act, vf *x, int n)
+{
+    vf a[4], h[4];
+    for (int i = 0; i < n; i++) /* -infinity times 0 stays NaN, infinity does not become it */
+        h[i] = a[i] = v_abs(v_min(x[i], v_set1(104.0f)));
+    act_tail_each(act, h, n);
+    for (int i = 0; i < n; i++)
+        x[i] = v_fnma(a[i], h[i], v_max(x[i], v_set1(0.0f)));
+}
+
+/* The function of n <= 4 vectors, in place. */
+SKR_FN void act_value_each(int act, vf *x, float alpha, int n)
 {
     vf zero = v_set1(0.0f);
+    if (act == SKR_ACT_SILU || act == SKR_ACT_GELU || act == SKR_ACT_GELU_TANH) {
+        act_by_tail_each(act, x, n);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        switch (act) {
+        case SKR_ACT_SIGMOID:
+            x[i] = v_sigmoid(x[i]);
+            break;
+        case SKR_ACT_TANH:
+            x[i] = v_tanh(x[i]);
+            break;
+        case SKR_ACT_RELU:
+            x[i] = v_max(x[i], zero);
+            break;
+        case SKR_ACT_RELU2:
+            x[i] = v_max(x[i], zero);
+            x[i] = v_mul(x[i], x[i]);
+            break;
+        case SKR_ACT_SWIGLU_OAI:
+            x[i] = v_times_sigmoid(x[i], v_mul(x[i], v_set1(alpha)));
+            break;
+        default:
+            break;
+        }
+}
+
+SKR_FN vf act_value(int act, vf x, float alpha)
+{
+    act_value_each(act, &x, alpha, 1);
+    return x;
+}
+
+/* s(z) in place of z, and s(z) (1 - s(z)). */
+SKR_FN void sigmoid_both_each(vf *z, vf *product, int n)
+{
+    vf e[4], one = v_set1(1.0f);
+    for (int i = 0; i < n; i++)
+        e[i] = v_min(v_abs(z[i]), v_set1(104.0f));
+    v_exp_falling_each(e, n);
+    for (int i = 0; i < n; i++) {
+        e[i] = v_mul(e[i], v_set1(0x1p-24f));
+        vf r = v_div(one, v_add(one, e[i])), er = v_mul(e[i], r);
+        product[i] = v_mul(er, r);
+        z[i] = v_select(v_lt(z[i], v_set1(0.0f)), er, r);
+    }
+}
+
+/* x s(z) in place of x, and its derivative x p z' + s(z), p = s(z) (1 - s(z)). dz: z', or NULL where it is 1. */
+SKR_FN void times_sigmoid_both_each(vf *x, vf *z, const vf *dz, vf *slope, int n)
+{
+    vf p[4];
+    sigmoid_both_each(z, p, n);
+    for (int i = 0; i < n; i++) {
+        slope[i] = dz ? v_fma(v_mul(x[i], p[i]), dz[i], z[i]) : v_fma(x[i], p[i], z[i]);
+        x[i] = v_mul(x[i], z[i]);
+    }
+}
+
+SKR_FN void gelu_both_each(vf *x, vf *slope, int n)
+{
+    vf h[4], e[4], one = v_set1(1.0f), zero = v_set1(0.0f);
+    for (int i = 0; i < n; i++) {
+        h[i] = v_min(v_abs(x[i]), v_set1(14.4222f)); /* half its square is 104, and both are 0 */
+        e[i] = v_mul(v_mul(h[i], h[i]), v_set1(0.5f));
+    }
+    v_normal_tail_each(h, n);
+    v_exp_falling_each(e, n);
+    for (int i = 0; i < n; i++) {
+        vf below = v_select(v_lt(zero, x[i]), v_sub(one, h[i]), h[i]);
+        slope[i] = v_fma(x[i], v_mul(e[i], v_set1(0x1.988454p-26f)), below); /* 1 / sqrt(2 pi), and not raised */
+        x[i] = v_mul(x[i], below);
+    }
+}
+
+/* The function of n <= 4 vectors, in place, and its derivative. */
+SKR_FN void act_both_each(int act, vf *x, vf *slope, float alpha, int n)
+{
+    vf zero = v_set1(0.0f), one = v_set1(1.0f), z[4], dz[4];
     switch (act) {
     case SKR_ACT_SIGMOID:
-        return v_sigmoid(x);
+        sigmoid_both_each(x, slope, n);
+        break;
     case SKR_ACT_TANH:
-        return v_tanh(x);
+        for (int i = 0; i < n; i++)
+            z[i] = v_add(x[i], x[i]);
+        sigmoid_both_each(z, slope, n);
+        for (int i = 0; i < n; i++) {
+            slope[i] = v_mul(slope[i], v_set1(4.0f));
+            x[i] = v_tanh(x[i]);
+        }
+        break;
     case SKR_ACT_SILU:
-        return v_times_sigmoid(x, x);
+        for (int i = 0; i < n; i++)
+            z[i] = x[i];
+        times_sigmoid_both_each(x, z, NULL, slope, n);
+        break;
     case SKR_ACT_GELU:
-        return v_times_normal_below(x);
-    case SKR_ACT_GELU_TANH: {
-        vf u = v_mul(x, v_fma(v_mul(x, x), v_set1(TWO_U3), v_set1(TWO_U)));
-        return v_times_sigmoid(x, u);
-    }
-    case SKR_ACT_RELU:
-        return v_max(x, zero);
-    case SKR_ACT_RELU2:
-        x = v_max(x, zero);
-        return v_mul(x, x);
+        gelu_both_each(x, slope, n);
+        break;
+    case SKR_ACT_GELU_TANH:
+        for (int i = 0; i < n; i++) {
+            vf c = v_min(v_max(x[i], v_set1(-32.0f)), v_set1(32.0f)); /* beyond, e is 0, and the square stays finite */
+            vf square = v_mul(c, c);
+            z[i] = v_mul(c, v_fma(square, v_set1(TWO_U3), v_set1(TWO_U)));
+            dz[i] = v_fma(square, v_set1(3 * TWO_U3), v_set1(TWO_U));
+        }
+        times_sigmoid_both_each(x, z, dz, slope, n);
+        break;
     case SKR_ACT_SWIGLU_OAI:
-        return v_times_sigmoid(x, v_mul(x, v_set1(alpha)));
-    default:
-        return x;
-    }
-}
-
-/* s(z), and s(z) (1 - s(z)). */
-SKR_FN vf sigmoid_both(vf z, vf *product)
-{
-    vf e = v_exp_below(v_sub(v_set1(0.0f), v_abs(z))), one = v_set1(1.0f), r = v_div(one, v_add(one, e)),
-       er = v_mul(e, r);
-    *product = v_mul(er, r);
-    return v_select(v_lt(z, v_set1(0.0f)), er, r);
-}
-
-/* The function and its derivative. */
-SKR_FN vf act_both(int act, vf x, float alpha, vf *slope)
-{
-    vf zero = v_set1(0.0f), one = v_set1(1.0f), s, p;
-    switch (act) {
-    case SKR_ACT_SIGMOID:
-        return sigmoid_both(x, slope);
-    case SKR_ACT_TANH:
-        sigmoid_both(v_add(x, x), &p);
-        *slope = v_mul(p, v_set1(4.0f));
-        return v_tanh(x);
-    case SKR_ACT_SILU:
-        s = sigmoid_both(x, &p);
-        *slope = v_fma(x, p, s);
-        return v_mul(x, s);
-    case SKR_ACT_GELU: {
-        vf below = v_normal_below(x);
-        vf density = v_mul(v_exp_below(v_mul(v_mul(x, x), v_set1(-0.5f))), v_set1(0.3989422804f));
-        *slope = v_fma(x, density, below);
-        return v_mul(x, below);
-    }
-    case SKR_ACT_GELU_TANH: {
-        vf c = v_min(v_max(x, v_set1(-32.0f)), v_set1(32.0f)), z = v_mul(c, c); /* beyond, e is 0, and z stays finite */
-        s = sigmoid_both(v_mul(c, v_fma(z, v_set1(TWO_U3), v_set1(TWO_U))), &p);
-        *slope = v_fma(v_mul(x, p), v_fma(z, v_set1(3 * TWO_U3), v_set1(TWO_U)), s);
-        return v_mul(x, s);
-    }
+        for (int i = 0; i < n; i++)
+            z[i] = v_mul(x[i], v_set1(alpha)), dz[i] = v_set1(alpha);
+        times_sigmoid_both_each(x, z, dz, slope, n);
+        break;
     case SKR_ACT_RELU:
-        *slope = v_select(v_lt(zero, x), one, v_select(v_le(x, zero), zero, x));
-        return v_max(x, zero);
+        for (int i = 0; i < n; i++) {
+            slope[i] = v_select(v_lt(zero, x[i]), one, v_select(v_le(x[i], zero), zero, x[i]));
+            x[i] = v_max(x[i], zero);
+        }
+        break;
     case SKR_ACT_RELU2:
-        x = v_max(x, zero);
-        *slope = v_add(x, x);
-        return v_mul(x, x);
-    case SKR_ACT_SWIGLU_OAI:
-        s = sigmoid_both(v_mul(x, v_set1(alpha)), &p);
-        *slope = v_fma(x, v_mul(p, v_set1(alpha)), s); /* p is 0 where x * alpha may overflow */
-        return v_mul(x, s);
+        for (int i = 0; i < n; i++) {
+            x[i] = v_max(x[i], zero);
+            slope[i] = v_add(x[i], x[i]);
+            x[i] = v_mul(x[i], x[i]);
+        }
+        break;
     default:
-        *slope = one;
-        return x;
+        for (int i = 0; i < n; i++)
+            slope[i] = one;
+        break;
     }
 }
 

@@ -79,29 +79,86 @@ SKR_FN vf v_exp2_normal(vf x)
     return v_mul(v_exp2_fraction(f), v_of_bits(vi_sll(v_bits(t), 23)));
 }
 
-/* v_exp2_normal of four vectors at once, 2.5 ulp (polynomial error 9.8e-8): step by step for all four, because one
- * chain of dependent steps is longer than what a core looks ahead; with so few live vectors that none is spilled. */
-SKR_FN void v_exp2_four(vf *x)
+/* ---------------------------------------------------------------- several vectors at once */
+
+/* The functions below take n <= 4 vectors (n a constant) and go step by step for all of them, because one chain of
+ * dependent steps is longer than what a core looks ahead; with so few live vectors that four are not spilled. */
+#define V_EACH SKR_UNROLL for (int i = 0; i < n; i++)
+/* clang-format off */
+
+/* 2^f for |f| <= 1/2 with a term less than v_exp2_fraction, polynomial error 9.8e-8. */
+SKR_FN void v_exp2_fraction_each(const vf *f, vf *p, int n)
+{
+    vf q[4], z[4];
+    V_EACH p[i] = v_fma(v_set1(0x1.5cc8bap-10f), f[i], V_AGAIN(0x1.3cf502p-7f));
+    V_EACH z[i] = v_mul(f[i], f[i]);
+    V_EACH q[i] = v_fma(v_set1(0x1.c6b58ep-5f), f[i], V_AGAIN(0x1.ebf9a2p-3f));
+    V_EACH q[i] = v_fma(p[i], z[i], q[i]);
+    V_EACH p[i] = v_fma(v_set1(0x1.62e42ap-1f), f[i], V_AGAIN(1.0f));
+    V_EACH p[i] = v_fma(q[i], z[i], p[i]);
+}
+
+/* v_exp2_normal, 2.5 ulp. */
+SKR_FN void v_exp2_each(vf *x, int n)
 {
     const vf magic = v_set1(12583039.0f), lowest = v_set1(-127.0f);
-    vf t[4], p[4], q[4], z[4];
-/* clang-format off */
-#define EACH SKR_UNROLL for (int i = 0; i < 4; i++)
-    EACH x[i] = v_max(x[i], lowest);
-    EACH t[i] = v_add(x[i], magic);
-    EACH p[i] = v_sub(t[i], magic);
-    EACH x[i] = v_sub(x[i], p[i]);
-    EACH p[i] = v_fma(v_set1(0x1.5cc8bap-10f), x[i], V_AGAIN(0x1.3cf502p-7f));
-    EACH z[i] = v_mul(x[i], x[i]);
-    EACH q[i] = v_fma(v_set1(0x1.c6b58ep-5f), x[i], V_AGAIN(0x1.ebf9a2p-3f));
-    EACH q[i] = v_fma(p[i], z[i], q[i]);
-    EACH p[i] = v_fma(v_set1(0x1.62e42ap-1f), x[i], V_AGAIN(1.0f));
-    EACH p[i] = v_fma(q[i], z[i], p[i]);
-    EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
-    EACH x[i] = v_mul(p[i], t[i]);
-#undef EACH
-    /* clang-format on */
+    vf t[4], p[4];
+    V_EACH x[i] = v_max(x[i], lowest);
+    V_EACH t[i] = v_add(x[i], magic);
+    V_EACH p[i] = v_sub(t[i], magic);
+    V_EACH x[i] = v_sub(x[i], p[i]);
+    v_exp2_fraction_each(x, p, n);
+    V_EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
+    V_EACH x[i] = v_mul(p[i], t[i]);
 }
+
+SKR_FN void v_exp2_four(vf *x)
+{
+    v_exp2_each(x, 4);
+}
+
+/* 2^24 e^-a for 0 <= a <= 104, 2.75 ulp, by 2^(-a log2 e): as v_exp_raised, but f = n - a log2 e takes log2 e in two
+ * parts and overwrites n, where r = a - n ln 2 would need a copy of a. */
+SKR_FN void v_exp_falling_each(vf *a, int n)
+{
+    const vf magic = v_set1(12583063.0f), high = v_set1(-0x1.715476p0f), low = v_set1(-0x1.4ae0cp-26f);
+    vf t[4], f[4], p[4];
+    V_EACH t[i] = v_fma(a[i], high, V_AGAIN(12583063.0f));
+    V_EACH f[i] = v_sub(magic, t[i]);
+    V_EACH f[i] = v_fma(a[i], high, f[i]);
+    V_EACH f[i] = v_fma(a[i], low, f[i]);
+    v_exp2_fraction_each(f, p, n);
+    V_EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
+    V_EACH a[i] = v_mul(p[i], t[i]);
+}
+
+/* 1 / (1 + e^a), a >= 0, in place, 4 ulp. */
+SKR_FN void v_sigmoid_tail_each(vf *a, int n)
+{
+    V_EACH a[i] = v_min(a[i], v_set1(104.0f)); /* from here on it is 0 */
+    v_exp_falling_each(a, n);
+    V_EACH a[i] = v_div(a[i], v_add(a[i], v_set1(0x1p24f)));
+}
+
+/* The normal distribution's integral up to -a, a >= 0, in place, to an absolute error of 1.5e-7: 2^Q(a), where Q is a
+ * fit on [0, 5.5] (error 1e-8 of the integral up to a) that falls ever faster beyond. */
+SKR_FN void v_normal_tail_each(vf *a, int n)
+{
+    vf z[4], q[4], r[4];
+    V_EACH z[i] = v_mul(a[i], a[i]);
+    V_EACH q[i] = v_fma(v_set1(0x1.5c8478p-15f), a[i], V_AGAIN(-0x1.9ac372p-13f));
+    V_EACH q[i] = v_fma(v_set1(-0x1.9611fp-19f), z[i], q[i]);
+    V_EACH r[i] = v_fma(v_set1(-0x1.e36e5cp-14f), a[i], V_AGAIN(0x1.cd3914p-8f));
+    V_EACH r[i] = v_fma(q[i], z[i], r[i]);
+    V_EACH q[i] = v_fma(v_set1(-0x1.adeb86p-5f), a[i], V_AGAIN(-0x1.d63bd2p-2f));
+    V_EACH q[i] = v_fma(r[i], z[i], q[i]);
+    V_EACH r[i] = v_fma(v_set1(-0x1.26aecep0f), a[i], V_AGAIN(-1.0f));
+    V_EACH a[i] = v_fma(q[i], z[i], r[i]);
+    v_exp2_each(a, n);
+}
+
+/* clang-format on */
+/* ---------------------------------------------------------------- one vector */
 
 /* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly. Outside [-151, 129] it is 0 or infinity. */
 SKR_FN vf v_exp2(vf x)
@@ -151,7 +208,8 @@ SKR_FN vf v_tanh(vf x)
     p = v_fma(p, z, v_set1(-0x1.555554p-2f));
     vf small = v_fma(v_mul(a, z), p, a);
     vf one = v_set1(1.0f);
-    vf large = v_sub(one, v_div(v_set1(2.0f), v_add(v_exp(v_add(a, a)), one)));
+    vf e = v_exp_raised(v_min(v_add(a, a), v_set1(20.0f))); /* from 20 on it is 1 */
+    vf large = v_sub(one, v_div(v_set1(0x1p25f), v_add(e, v_set1(0x1p24f))));
     return v_copysign(v_select(v_lt(a, v_set1(0.625f)), small, large), x);
 }
 
@@ -180,42 +238,11 @@ SKR_FN vf v_erf(vf x)
     return v_copysign(v_select(v_lt(a, v_set1(0.921875f)), small, large), x);
 }
 
-/* The normal distribution's integral up to -a, a >= 0, to an absolute error of 1.5e-7: 2^Q(a), where Q is a fit on
- * [0, 5.5] that falls ever faster beyond. */
-SKR_FN vf v_normal_tail(vf a)
-{
-    a = v_min(a, v_set1(16.0f)); /* infinities of both signs would meet */
-    vf z = v_mul(a, a), z2 = v_mul(z, z);
-    vf q0 = v_fma(v_set1(-1.1511095890f), a, v_set1(-9.9999991647e-01f));
-    vf q1 = v_fma(v_set1(-5.2635853064e-02f), a, v_set1(-4.5916746864e-01f));
-    vf q2 = v_fma(v_set1(-3.2551185861e-04f), a, v_set1(7.2886919828e-03f));
-    vf q3 = v_fma(v_set1(2.0940335257e-05f), a, v_set1(-1.0260135027e-04f));
-    vf high = v_fma(v_fma(v_set1(-1.2560555629e-06f), z, q3), z, q2);
-    return v_exp2_normal(v_fma(high, z2, v_fma(q1, z, q0)));
-}
-
-/* The same up to x: (1 + erf(x / sqrt 2)) / 2. */
-SKR_FN vf v_normal_below(vf x)
-{
-    vf h = v_normal_tail(v_abs(x));
-    return v_select(v_lt(v_set1(0.0f), x), v_sub(v_set1(1.0f), h), h);
-}
-
-/* x times v_normal_below(x), rounded once where x > 0: x - x h. */
-SKR_FN vf v_times_normal_below(vf x)
-{
-    vf zero = v_set1(0.0f), h = v_normal_tail(v_abs(x));
-    /* -infinity times 0 stays NaN, infinity does not become it: from 16 on h is 0. */
-    return v_fma(v_min(x, v_set1(16.0f)), v_select(v_lt(zero, x), v_sub(zero, h), h), v_max(x, zero));
-}
-
-/* 1 / (1 + e^-x), 3 ulp. With e = e^-|x| it is 1 / (1 + e), or e / (1 + e) for negative x: no overflow, small results
- * keep their digits. */
+/* 1 / (1 + e^-x), 3 ulp: e / (1 + e) with e = e^x, which from 70 on is 1 already. */
 SKR_FN vf v_sigmoid(vf x)
 {
-    vf e = v_exp_raised(v_sub(v_set1(0.0f), v_abs(x))); /* not v_neg: a NaN keeps its sign */
-    vf one = v_set1(0x1p24f);                           /* raised as e is */
-    return v_div(v_select(v_lt(x, v_set1(0.0f)), e, one), v_add(one, e));
+    vf e = v_exp_raised(v_min(x, v_set1(70.0f)));
+    return v_div(e, v_add(e, v_set1(0x1p24f)));
 }
 
 /* y times v_sigmoid(x), rounded once where x > 0. */

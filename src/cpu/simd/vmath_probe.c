@@ -61,8 +61,23 @@ static vf exp2_four(vf x)
     return all[3];
 }
 
+/* e^-|x|, and what the sigmoid of -|x| is made of it. */
+static vf exp_falling(vf x)
+{
+    vf a = v_min(v_abs(x), v_set1(104.0f));
+    v_exp_falling_each(&a, 1);
+    return v_mul(a, v_set1(0x1p-24f));
+}
+
+static vf sigmoid_tail(vf x)
+{
+    vf a = v_abs(x), all[4] = {a, a, a, a};
+    v_sigmoid_tail_each(all, 4);
+    return all[3];
+}
+
 /* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp below 70, 10 and 11 exp2 without
- * subnormals, one vector and four. */
+ * subnormals, one vector and four, 12 exp and 13 sigmoid of -|x|. */
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n);
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
 {
@@ -99,6 +114,12 @@ void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
         break;
     case 11:
         sweep(exp2_four, x, y, n);
+        break;
+    case 12:
+        sweep(exp_falling, x, y, n);
+        break;
+    case 13:
+        sweep(sigmoid_tail, x, y, n);
         break;
     default:
         sweep(v_cos, x, y, n);

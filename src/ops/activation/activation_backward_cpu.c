@@ -7,26 +7,26 @@
 
 typedef skr_activation_backward_job job_t;
 
-typedef struct slopes {
-    vf gate, up;
-} slopes;
-
-SKR_FN slopes gradient(int act, int gated, vf dy, vf g, vf u, float alpha, float limit1)
+/* Of n vectors: those of the gate in place of dy, those of up in place of the gate. */
+SKR_FN void gradients(int act, int gated, vf *dy, vf *g, const vf *u, float alpha, float limit1, int n)
 {
-    vf limit = v_set1(limit1), zero = v_set1(0.0f), gc = g, uc = u, slope;
-    if (act == SKR_ACT_SWIGLU_OAI) {
-        gc = v_min(g, limit);
-        uc = v_add(v_min(v_max(u, v_neg(limit)), limit), v_set1(1.0f));
+    vf limit = v_set1(limit1), zero = v_set1(0.0f), slope[4], held[4];
+    for (int i = 0; i < n && act == SKR_ACT_SWIGLU_OAI; i++) {
+        held[i] = g[i];
+        g[i] = v_min(g[i], limit);
     }
-    vf value = act_both(act, gc, alpha, &slope);
-    if (!gated)
-        return (slopes){v_mul(dy, slope), zero};
-    slopes r = {v_mul(dy, v_mul(uc, slope)), v_mul(dy, value)};
-    if (act == SKR_ACT_SWIGLU_OAI) {
-        r.gate = v_select(v_lt(limit, g), zero, r.gate);
-        r.up = v_select(v_lt(limit, v_abs(u)), zero, r.up);
+    act_both_each(act, g, slope, alpha, n);
+    for (int i = 0; i < n; i++) {
+        vf factor = u[i];
+        g[i] = v_mul(dy[i], g[i]);
+        if (act == SKR_ACT_SWIGLU_OAI)
+            factor = v_add(v_min(v_max(u[i], v_neg(limit)), limit), v_set1(1.0f));
+        dy[i] = v_mul(dy[i], gated ? v_mul(factor, slope[i]) : slope[i]);
+        if (act == SKR_ACT_SWIGLU_OAI) {
+            dy[i] = v_select(v_lt(limit, held[i]), zero, dy[i]);
+            g[i] = v_select(v_lt(limit, v_abs(u[i])), zero, g[i]);
+        }
     }
-    return r;
 }
 
 /* What one loop reads and writes, n elements each; up and dup only where it is gated. */
@@ -39,25 +39,27 @@ SKR_TAIL void tail(int act, int type, const spans *s, float alpha, float limit, 
 {
     for (; i < n; i += SKR_LANES) {
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        vf dy = v_load_n(type, s->dy, i, m), g = v_load_n(type, s->gate, i, m);
         vf u = s->up ? v_load_n(type, s->up, i, m) : v_set1(0.0f);
-        slopes d =
-            gradient(act, s->up != NULL, v_load_n(type, s->dy, i, m), v_load_n(type, s->gate, i, m), u, alpha, limit);
-        v_store_n(type, s->dgate, i, d.gate, m);
+        gradients(act, s->up != NULL, &dy, &g, &u, alpha, limit, 1);
+        v_store_n(type, s->dgate, i, dy, m);
         if (s->up)
-            v_store_n(type, s->dup, i, d.up, m);
+            v_store_n(type, s->dup, i, g, m);
     }
 }
 
 SKR_FN void body(int act, int gated, int type, const spans *s, float alpha, float limit, int64_t n)
 {
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 dy = v_load2(type, s->dy, i), g = v_load2(type, s->gate, i), u = gated ? v_load2(type, s->up, i) : g;
-        slopes lo = gradient(act, gated, dy.lo, g.lo, u.lo, alpha, limit);
-        slopes hi = gradient(act, gated, dy.hi, g.hi, u.hi, alpha, limit);
-        v_store2(type, s->dgate, i, (vf2){lo.gate, hi.gate});
+    for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
+        vf dy[4], g[4], u[4];
+        load4(type, s->dy, i, dy);
+        load4(type, s->gate, i, g);
+        load4(type, gated ? s->up : s->gate, i, u);
+        gradients(act, gated, dy, g, u, alpha, limit, 4);
+        store4(type, s->dgate, i, dy);
         if (gated)
-            v_store2(type, s->dup, i, (vf2){lo.up, hi.up});
+            store4(type, s->dup, i, g);
     }
     if (i < n)
         tail(act, type, s, alpha, limit, i, n);

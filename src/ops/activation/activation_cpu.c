@@ -8,14 +8,16 @@
 
 typedef skr_activation_job job_t;
 
-SKR_FN vf value_of(int act, int gated, vf g, vf u, float alpha, float limit)
+/* Of n vectors, in place of the gate; up is overwritten, too. */
+SKR_FN void values(int act, int gated, vf *g, vf *u, float alpha, float limit, int n)
 {
-    if (act == SKR_ACT_SWIGLU_OAI) {
-        g = v_min(g, v_set1(limit));
-        u = v_add(v_min(v_max(u, v_set1(-limit)), v_set1(limit)), v_set1(1.0f));
+    for (int i = 0; i < n && act == SKR_ACT_SWIGLU_OAI; i++) {
+        g[i] = v_min(g[i], v_set1(limit));
+        u[i] = v_add(v_min(v_max(u[i], v_set1(-limit)), v_set1(limit)), v_set1(1.0f));
     }
-    vf y = act_value(act, g, alpha);
-    return gated ? v_mul(y, u) : y;
+    act_value_each(act, g, alpha, n);
+    for (int i = 0; i < n && gated; i++)
+        g[i] = v_mul(g[i], u[i]);
 }
 
 SKR_TAIL void tail(int act, int type, const void *gate, const void *up, void *y, float alpha, float limit, int64_t i,
@@ -23,16 +25,10 @@ SKR_TAIL void tail(int act, int type, const void *gate, const void *up, void *y,
 {
     for (; i < n; i += SKR_LANES) {
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        vf u = up ? v_load_n(type, up, i, m) : v_set1(0.0f);
-        v_store_n(type, y, i, value_of(act, up != NULL, v_load_n(type, gate, i, m), u, alpha, limit), m);
+        vf g = v_load_n(type, gate, i, m), u = up ? v_load_n(type, up, i, m) : v_set1(0.0f);
+        values(act, up != NULL, &g, &u, alpha, limit, 1);
+        v_store_n(type, y, i, g, m);
     }
-}
-
-SKR_FN vf2 two_values(int act, int gated, int type, const void *gate, const void *up, float alpha, float limit,
-                      int64_t i)
-{
-    vf2 g = v_load2(type, gate, i), u = gated ? v_load2(type, up, i) : g;
-    return (vf2){value_of(act, gated, g.lo, u.lo, alpha, limit), value_of(act, gated, g.hi, u.hi, alpha, limit)};
 }
 
 /* Four vectors at once: the functions are long chains, and what is independent of them hides their latency. */
@@ -41,10 +37,11 @@ SKR_FN void body(int act, int gated, int type, const void *gate, const void *up,
 {
     int64_t i = 0;
     for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
-        vf2 a = two_values(act, gated, type, gate, up, alpha, limit, i),
-            b = two_values(act, gated, type, gate, up, alpha, limit, i + 2 * SKR_LANES);
-        v_store2(type, y, i, a);
-        v_store2(type, y, i + 2 * SKR_LANES, b);
+        vf g[4], u[4];
+        load4(type, gate, i, g);
+        load4(type, gated ? up : gate, i, u);
+        values(act, gated, g, u, alpha, limit, 4);
+        store4(type, y, i, g);
     }
     if (i < n)
         tail(act, type, gate, up, y, alpha, limit, i, n);

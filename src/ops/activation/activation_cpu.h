@@ -9,6 +9,19 @@
 
 #define EACH_ACT(m) m(NONE) m(SIGMOID) m(TANH) m(SILU) m(GELU) m(GELU_TANH) m(RELU) m(RELU2) m(SWIGLU_OAI)
 
+/* Four vectors from element i. */
+SKR_FN void load4(int type, const void *p, int64_t i, vf *x)
+{
+    vf2 a = v_load2(type, p, i), b = v_load2(type, p, i + 2 * SKR_LANES);
+    x[0] = a.lo, x[1] = a.hi, x[2] = b.lo, x[3] = b.hi;
+}
+
+SKR_FN void store4(int type, void *p, int64_t i, const vf *x)
+{
+    v_store2(type, p, i, (vf2){x[0], x[1]});
+    v_store2(type, p, i + 2 * SKR_LANES, (vf2){x[2], x[3]});
+}
+
 /* ---------------------------------------------------------------- rows as f32 */
 
 enum { SPAN = 512 }; /* elements on their way through f32 */

@@ -170,7 +170,7 @@ SKR_TAIL void apply_gate(const job_t *job, int nr, float *x, const float *up){
 SKR_FN vf sloped_value(int act, vf x, vf saved)
 {
     vf slope;
-    act_both(act, saved, OAI_ALPHA, &slope);
+    act_both_each(act, &saved, &slope, OAI_ALPHA, 1);
     return v_mul(x, slope);
 }
 

@@ -3,7 +3,7 @@
  *
  * Without a norm it is the forward kernel with the other sign of sin. With one, a head's gradient is rotated back into
  * an f32 row, which then goes through the norm in two sweeps; what it adds to the weight's gradient is summed in f32
- * within a tile, and tiles are added in f64, in an order that depends on the problem only. */
+ * over CHAIN heads, and chains are added in f64, in an order that depends on the problem only. */
 #include "rope_cpu.h"
 
 void SKR_KERNEL(rope)(const void *job, int step, int64_t task, int worker);
@@ -129,12 +129,26 @@ static const head_fn heads[3][3] = {{head_F32_F32, head_F32_F16, head_F32_BF16},
 
 /* ---------------------------------------------------------------- tiles */
 
-static void tile_heads(const tile *t, int which, run_fn rotate, head_fn norm)
+/* Heads in one f32 chain of a sum. */
+enum { CHAIN = 64 };
+
+/* A chain's sum goes to the task's, in f64. part: NULL where none is wanted. */
+static void settle(float *sum, double *part, int64_t d)
+{
+    for (int64_t j = 0; part && j < d; j++) {
+        part[j] += (double)sum[j];
+        sum[j] = 0.0f;
+    }
+}
+
+/* t->sum is zero before and after. */
+static void tile_heads(const tile *t, int which, run_fn rotate, head_fn norm, double *part)
 {
     const job_t *job = t->job;
+    float *sum = t->sum + which * job->d;
     run w = {.r = job->r, .d = job->d, .n = 1};
     head h[SKR_ROPE_HEADS];
-    int waiting = 0, tokens_inside = job->in[which].head > job->in[which].token;
+    int waiting = 0, summed = 0, tokens_inside = job->in[which].head > job->in[which].token;
     int64_t outer = tokens_inside ? job->heads[which] : t->n, inner = tokens_inside ? t->n : job->heads[which];
     for (int64_t i = 0; i < outer; i++)
         for (int64_t j = 0; j < inner; j++) {
@@ -153,15 +167,21 @@ static void tile_heads(const tile *t, int which, run_fn rotate, head_fn norm)
                                   .weight = weight_of(job, which),
                                   .x = head_at(&job->x[which], job->x_type, t, k, n),
                                   .dx = dx,
-                                  .sum = job->dweight[which].data ? t->sum + which * job->d : NULL,
+                                  .sum = part ? sum : NULL,
                                   .d = job->d,
                                   .eps = job->eps};
             if (waiting == SKR_ROPE_HEADS) {
                 norm(h, waiting);
+                summed += waiting;
                 waiting = 0;
+            }
+            if (summed >= CHAIN) {
+                settle(sum, part, job->d);
+                summed = 0;
             }
         }
     norm(h, waiting);
+    settle(sum, part, job->d);
 }
 
 static double *part_of(const job_t *job, int which, int64_t part)
@@ -176,20 +196,20 @@ static void rows(const job_t *job, int64_t task, int worker)
     run_fn rotate = SKR_KERNEL(rope_run)(0, job->interleaved, job->in_type, SKR_F32);
     head_fn norm = heads[job->x_type][job->out_type];
     tile t = tile_start(job, worker);
+    double *part[2] = {NULL, NULL};
+    for (int which = 0; which < 2; which++) {
+        if (job->dweight[which].data)
+            part[which] = part_of(job, which, task);
+        for (int64_t j = 0; part[which] && j < d; j++) {
+            part[which][j] = 0.0;
+            t.sum[which * d + j] = 0.0f;
+        }
+    }
     for (int64_t i = begin; i < end; i++) {
         tile_at(&t, i);
-        for (int which = 0; which < 2; which++) {
-            float *sum = t.sum + which * d;
-            for (int64_t j = 0; j < d; j++)
-                sum[j] = 0.0f;
+        for (int which = 0; which < 2; which++)
             if (job->heads[which])
-                tile_heads(&t, which, rotate, norm);
-            if (!job->dweight[which].data)
-                continue;
-            double *part = part_of(job, which, task);
-            for (int64_t j = 0; j < d; j++)
-                part[j] = (i == begin ? 0.0 : part[j]) + (double)sum[j];
-        }
+                tile_heads(&t, which, rotate, norm, part[which]);
     }
 }
 
