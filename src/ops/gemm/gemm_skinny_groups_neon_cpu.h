@@ -12,7 +12,16 @@
 
 #if defined(SKR_LEVEL_neonmm)
 
-enum { SPAN = 32 }; /* k values at a time */
+enum { SPAN = 32, AHEAD = 1024 }; /* k values at a time; bytes that a stream is prefetched ahead */
+
+/* Blocks of two rows and of two pairs of columns as rows of out; n: how many of the four columns there are. */
+SKR_FN void mm_put(float32x4_t left, float32x4_t right, int rows, int n, float *out, int64_t ld)
+{
+    float64x2_t x = vreinterpretq_f64_f32(left), y = vreinterpretq_f64_f32(right);
+    v_store_float_n(SKR_F32, out, 0, vreinterpretq_f32_f64(vzip1q_f64(x, y)), n);
+    if (rows > 1)
+        v_store_float_n(SKR_F32, out, ld, vreinterpretq_f32_f64(vzip2q_f64(x, y)), n);
+}
 
 /* [x's 8 bytes, y's 8 bytes]: low and high half of two columns. */
 SKR_FN void pair_columns(uint8x16_t x, uint8x16_t y, uint8x16_t *out)
@@ -183,11 +192,10 @@ static bool skinny_groups(const job_t *job, const side *b)
     bool types = (job->kind == SKR_GEMM_I8 && b->type == SKR_I4) ||
                  (job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8));
     return job->skinny && types && !job->packed && !job->gated && !job->b_zero.at.data && job->m <= job->tile.mr &&
-           job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0 &&
-           job->k <= 4 * job->tile.kc; /* all of a fits the spare room */
+           job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
-/* As skinny_block. a: all its k's, for i8 in the order of even_odd. */
+/* As skinny_by_rows. a: all its k's, for i8 in the order of even_odd. */
 static void groups_block(const job_t *job, const side *b, const uint8_t *a, int64_t block, int64_t n0, int cols,
                          float *out, int64_t ld)
 {
