@@ -236,7 +236,7 @@ static bool skinny_as_it_lies(const job_t *job, const side *b)
     return skinny_direct(job, b);
 }
 
-/* Few rows: all columns of the task at once, then the epilogue panel by panel. The scratch memory holds the sums so far,
+/* Few rows: all columns of the task at once, then the epilogue panel by panel. Scratch memory holds the sums so far,
  * those of a k block, and room for as much as a's panel. */
 static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
 {

@@ -1,10 +1,10 @@
 /* gemm_skinny_cols_neon_cpu.h - few rows of a on aarch64, times columns of b whose k's are neighbours in memory.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Columns are taken four at a time, transposed in registers; four such quads, each a stream of its own, hide the latency
- * of their chains of sums. Columns of a power-of-two width fall into the same sets of L1, which has four ways: so each
- * stream lags behind the one before by some lines, and goes on to its next columns by itself. The core's own prefetch
- * then finds room, and is better than one by instructions. */
+ * Columns are taken four at a time, transposed in registers; up to four such quads hide the latency of their chains of
+ * sums. Each of the 16 columns at hand is the first of a range of its own, through which it goes on to the end: 16 long
+ * streams, which the core's own prefetch follows better than instructions do. Columns of a power-of-two width fall into
+ * the same sets of L1, which has four ways: so each quad lags behind the one before by some lines. */
 #ifndef SKR_GEMM_SKINNY_COLS_NEON_CPU_H
 #define SKR_GEMM_SKINNY_COLS_NEON_CPU_H
 
@@ -18,11 +18,10 @@ typedef struct stream {
     const char *b, *a;
     int64_t pitch;      /* bytes between columns of b */
     int64_t done, left; /* bytes of a column: in earlier blocks; still to do in this one */
-    int column;
+    int column, apart;  /* the first, and how far it is to each next one */
 } stream;
 
-/* PARTS accumulators hold the sums of four columns. all: whole lines of each of `quads` streams; one: any bytes of one.
- */
+/* `parts` accumulators hold the sums of four columns. all: whole lines of `quads` streams; one: any bytes of one. */
 typedef struct stream_kernel {
     void (*all)(stream *s, int64_t bytes);
     void (*one)(stream *s, int64_t bytes);
@@ -240,14 +239,15 @@ static const stream_kernel *stream_kernel_of(int kind, int rows)
 
 /* ---------------------------------------------------------------- k blocks and columns */
 
-static void begin_columns(const skinny_cols *c, stream *s, int column, int64_t pitch)
+static void begin_columns(const skinny_cols *c, stream *s, int column, int apart)
 {
     s->b = c->b + column * c->pitch;
     s->a = c->a;
-    s->pitch = pitch;
+    s->pitch = apart * c->pitch;
     s->done = 0;
     s->left = c->bytes < c->block ? c->bytes : c->block;
     s->column = column;
+    s->apart = apart;
     for (int i = 0; i < c->kernel->parts; i++)
         s->acc[i] = vdupq_n_f32(0);
 }
@@ -279,15 +279,18 @@ static void put_columns(const skinny_cols *c, const stream *s, int n)
             float64x2_t y = vreinterpretq_f64_f32(s->total[c->kernel->parts / 2 + r / 2]);
             v = vreinterpretq_f32_f64(r % 2 ? vzip2q_f64(x, y) : vzip1q_f64(x, y));
         }
-        v_store_float_n(SKR_F32, c->out, r * c->ld + s->column, v, n);
+        float sums[4], *out = c->out + r * c->ld + s->column;
+        vst1q_f32(sums, v);
+        for (int i = 0; i < n; i++)
+            out[i * s->apart] = sums[i];
     }
 }
 
-/* Four columns, or one of them (pitch 0), by themselves. */
-static void columns_alone(const skinny_cols *c, int column, int64_t pitch, int n)
+/* Four columns that are neighbours, or one four times, by themselves. */
+static void columns_alone(const skinny_cols *c, int column, int n)
 {
     stream s;
-    begin_columns(c, &s, column, pitch);
+    begin_columns(c, &s, column, n > 1);
     do
         c->kernel->one(&s, s.left);
     while (end_block(c, &s));
@@ -302,7 +305,7 @@ static void finish_block(const skinny_cols *c, stream *s)
     if (end_block(c, s))
         return;
     put_columns(c, s, 4);
-    begin_columns(c, s, s->column + 4 * c->kernel->quads, c->pitch);
+    begin_columns(c, s, s->column + 1, s->apart);
 }
 
 /* About `bytes` more of one stream: whole lines, but for the end of a block. */
@@ -317,15 +320,15 @@ static void stream_ahead(const skinny_cols *c, stream *s, int64_t bytes)
 static void columns_together(const skinny_cols *c, int end)
 {
     enum { LAG = 16 * LINE, WORTH = 512 * LINE }; /* shorter streams would be alone too long */
-    int quads = c->kernel->quads;
-    int64_t lag = end / (4 * quads) * c->bytes >= WORTH ? LAG : 0;
+    int quads = c->kernel->quads, each = end / (4 * quads);
+    int64_t lag = each * c->bytes >= WORTH ? LAG : 0;
     stream s[STREAMS];
     int started = 0;
     do {
-        begin_columns(c, &s[started], 4 * started, c->pitch);
+        begin_columns(c, &s[started], 4 * started * each, each);
         stream_ahead(c, &s[started], (quads - 1 - started) * lag);
     } while (++started < quads);
-    while (s[0].column < end) {
+    while (s[0].column < each) {
         int64_t n = s[0].left;
         for (int q = 1; q < quads; q++)
             n = s[q].left < n ? s[q].left : n;
@@ -335,7 +338,7 @@ static void columns_together(const skinny_cols *c, int end)
                 finish_block(c, &s[q]);
     }
     for (int q = 1; q < quads; q++)
-        while (s[q].column < end)
+        while (s[q].column < (4 * q + 1) * each)
             finish_block(c, &s[q]);
 }
 
@@ -345,9 +348,9 @@ static void multiply_columns(const skinny_cols *c, int cols)
     if (j)
         columns_together(c, j);
     for (; j + 4 <= cols; j += 4)
-        columns_alone(c, j, c->pitch, 4);
+        columns_alone(c, j, 4);
     for (; j < cols; j++)
-        columns_alone(c, j, 0, 1);
+        columns_alone(c, j, 1);
 }
 
 #endif

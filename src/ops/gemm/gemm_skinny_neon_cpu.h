@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Every sum is the same chain of operations as in the register tiles, so a row has the same bits whichever of them
- * makes it: f32 takes k by k; the matrix instructions take k in the same groups, with rows of zeros where a has none. */
+ * makes it: f32 takes k by k; the others take k in the same groups, with rows of zeros where a has none. */
 #ifndef SKR_GEMM_SKINNY_NEON_CPU_H
 #define SKR_GEMM_SKINNY_NEON_CPU_H
 

@@ -1,11 +1,11 @@
 /* gemm_skinny_rows_neon_cpu.h - few rows of a on aarch64, times b whose columns are neighbours in memory.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Sums stay in out while four k's at a time pass over all columns, a line of each at once: rows of a power-of-two width
- * fall into the same sets of L1, and it has four ways. Lines of the next four k's are prefetched to L2; to L1 they would
- * drive out each other.
+ * Sums stay in out while four k's at a time pass over all columns, a line of each at once: rows of a power-of-two
+ * width fall into the same sets of L1, and it has four ways. Lines of the next four k's are prefetched to L2; in L1
+ * they would drive out each other.
  * BFDOT takes two k's of what BFMMLA takes four of, in the same order and with the same rounding; sums of bytes are
- * exact. So the dot products here have the bits of the register tiles' matrix instructions, without their transposes. */
+ * exact. So the dot products here have the bits of the register tiles' matrix instructions, and need fewer moves. */
 #ifndef SKR_GEMM_SKINNY_ROWS_NEON_CPU_H
 #define SKR_GEMM_SKINNY_ROWS_NEON_CPU_H
 
@@ -112,7 +112,7 @@ SKR_FN void rows_edge(int kind, int KS, const uint8_t *b, int64_t pitch, int ks,
 
 /* ks <= KS k's of all columns, `bytes` bytes of them. */
 SKR_FN void pass_ks(int kind, int KS, int ks, const uint8_t *b, int64_t pitch, const uint8_t *a, int rows,
-                      int64_t bytes, float *out, int64_t ld)
+                    int64_t bytes, float *out, int64_t ld)
 {
     const int size = kind_bytes(kind);
     int64_t j = 0;
@@ -130,24 +130,29 @@ SKR_FN void pass_ks(int kind, int KS, int ks, const uint8_t *b, int64_t pitch, c
                   out + j / size, ld);
 }
 
-/* A k block. a: the panel, of 8 rows: k by k in f32, in groups of 8 bytes of each row otherwise. */
+/* Where k is in a's panel, of 8 rows: k by k in f32, in groups of 8 bytes of each row otherwise. */
+SKR_FN const uint8_t *a_panel_at(int kind, const void *a, int64_t k)
+{
+    return (const uint8_t *)a + (kind == SKR_GEMM_I8 ? k / 8 * 64 + k % 8 : k * 8 * kind_bytes(kind));
+}
+
+/* A k block. a: the panel. */
 SKR_FN void rows_block(int kind, const void *b, int64_t pitch, const void *a, int rows, int64_t k, int cols, float *out,
                        int64_t ld)
 {
     const int size = kind_bytes(kind);
-    const uint8_t *from = b, *x = a;
+    const uint8_t *from = b;
     for (int r = 0; r < rows; r++)
         __builtin_memset(out + r * ld, 0, (size_t)cols * 4);
     int64_t p = 0;
     for (; p + ROW_KS <= k; p += ROW_KS)
-        pass_ks(kind, ROW_KS, ROW_KS, from + p * pitch, pitch,
-                  kind == SKR_GEMM_I8 ? x + p / 8 * 64 + p % 8 : x + p * 8 * size, rows, cols * size, out, ld);
+        pass_ks(kind, ROW_KS, ROW_KS, from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out, ld);
     if (kind == SKR_GEMM_F32) /* zeros beside them would change a sum of -0 */
         for (; p < k; p++)
-            pass_ks(kind, 1, 1, from + p * pitch, pitch, x + p * 8 * size, rows, cols * size, out, ld);
+            pass_ks(kind, 1, 1, from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out, ld);
     else if (p < k) /* the panel has zeros there */
-        pass_ks(kind, ROW_KS, (int)(k - p), from + p * pitch, pitch,
-                  kind == SKR_GEMM_I8 ? x + p / 8 * 64 + p % 8 : x + p * 8 * size, rows, cols * size, out, ld);
+        pass_ks(kind, ROW_KS, (int)(k - p), from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out,
+                ld);
 }
 
 #define ROWS_BLOCK(name, KIND)                                                                                         \
