@@ -247,19 +247,23 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     float *sums = s->sums, *part = sums + job->tile.mr * ld;
     char *room = (char *)(part + job->tile.mr * ld);
     const char *a = panel(job, 0, s->batch, 0, 0); /* one panel: its k blocks follow each other */
-    bool groups = false;
+    bool groups = false, done = false;
 #if defined(SKR_LEVEL_neonmm)
     groups = skinny_groups(job, &s->b);
-    if (groups && job->kind == SKR_GEMM_I8) {
+    if (groups && skinny_dots(job)) {
+        groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
+        done = true;
+    } else if (groups && job->kind == SKR_GEMM_I8) {
         even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
         a = room;
     }
 #endif
-    bool by_columns = !groups && s->b.ks == 1;
-    if (by_columns)
+    if (!groups && s->b.ks == 1) {
         skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, ld);
+        done = true;
+    }
     int width = groups ? 16 : cols; /* a stream of k's should be long, a row of columns too */
-    for (int j = 0; !by_columns && j < cols; j += width) {
+    for (int j = 0; !done && j < cols; j += width) {
         int n = cols - j < width ? cols - j : width;
         for (int64_t block = 0; block < job->n_blocks; block++) {
             float *out = block ? part : sums + j;
