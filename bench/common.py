@@ -13,6 +13,17 @@ import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench", "results")
+# Who is timed beside Saker; not all of them know every operation.
+PEERS = (
+    "torch eager",
+    "torch.compile",
+    "OpenBLAS",
+    "BLIS",
+    "FlashAttention-2",
+    "efficient",
+    "cuDNN",
+    "FlexAttention",
+)
 
 
 def doctor(build):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Saker beside PyTorch eager and torch.compile: same process, same tensors, same threads, in turn.
+"""Saker beside PyTorch eager, torch.compile and, for f32 products, OpenBLAS and BLIS: same process, same tensors, same
+threads, in turn.
 
     python bench/peers.py                      # CPU, all cores
     python bench/peers.py --threads 1
@@ -29,8 +30,6 @@ import ops
 import ours
 import timing
 from ops import TYPES
-
-PEERS = ("torch eager", "torch.compile")
 
 
 def keep_freed_memory():
@@ -140,12 +139,16 @@ def probe_runs(library, case, device):
 
 
 def run_case(case, library, clock, arguments):
+    for t in case.sets:
+        case.op.prepare(t, library)
     mine = [library.prepare(case.op.name, **case.op.arguments(t)) for t in case.sets]
     for run in mine:
         run()
     kernel = library.kernel()
     error = case.op.error(case.sets[0])
     contenders = {"saker": rotate(mine), **torch_runs(case, not arguments.no_compile)}
+    others = [case.op.others(t, arguments.threads) for t in case.sets]
+    contenders.update({name: rotate([runs[name] for runs in others]) for name in others[0]})
     probes = probe_runs(library, case, arguments.device)
     times = timing.interleave(
         clock, {**contenders, **{name: probe[0] for name, probe in probes.items()}}, arguments.seconds
@@ -191,23 +194,22 @@ def show(rows):
     line += f" {100 * mine['roof_fraction']:4.0f}% of {mine['probe']:11}"
     if "gflops" in mine:
         line += f" {mine['gflops']:8.1f} GFLOP/s"
-    for name in PEERS:
-        line += (
-            f" {name[6:]}: {by[name]['median_us'] / mine['median_us']:6.2f}x" if name in by else f" {name[6:]}:      -"
-        )
+    for name in common.PEERS:
+        if name in by:
+            line += f" {name.removeprefix('torch').strip(' .')}: {by[name]['median_us'] / mine['median_us']:6.2f}x"
     print(f"{line}  error {mine['max_relative_error']:.1e}", flush=True)
 
 
 def summary(rows):
-    """Speed-up over each peer, and over the better one of each case."""
+    """Speed-up over each peer, and over the best one of each case."""
     table = {}
     for row in rows:
         table.setdefault((row["op"], row["case"]), {})[row["who"]] = row["median_us"]
-    for name in (*PEERS, "the better one"):
+    for name in (*common.PEERS, "the best one"):
         ratios = {}
         for key, times in table.items():
-            peers = [t for who, t in times.items() if who in PEERS]
-            peer = min(peers, default=None) if name == "the better one" else times.get(name)
+            peers = [t for who, t in times.items() if who in common.PEERS]
+            peer = min(peers, default=None) if name == "the best one" else times.get(name)
             if peer:
                 ratios[key] = peer / times["saker"]
         if ratios:

@@ -101,8 +101,8 @@ def bench(result):
 
 
 def summary(machine, recorded):
-    """One line for each operation: the range of the fraction of the probe, and the speed-up over the better of eager
-    and torch.compile (geometric mean over the widths, and the worst)."""
+    """One line for each operation: the range of the fraction of the probe, and the speed-up over the best of the
+    peers (geometric mean over the widths, and the worst)."""
     found, sources = {}, []
     for stem, result in recorded.items():
         if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers") or stem.endswith("quack"):
@@ -112,7 +112,7 @@ def summary(machine, recorded):
             mine = who["saker"]
             if "gflops" in mine:
                 continue
-            peers_us = [who[p]["median_us"] for p in ("torch eager", "torch.compile") if p in who]
+            peers_us = [who[p]["median_us"] for p in common.PEERS if p in who]
             found.setdefault((op, mine["dtype"]), []).append(
                 (mine["width"], mine["roof_fraction"], min(peers_us, default=float("nan")) / mine["median_us"])
             )
@@ -138,7 +138,7 @@ def summary(machine, recorded):
 
 def products(machine, recorded):
     """What is bound by arithmetic, one line for each operation and type: the range of GFLOP/s, and the speed-up over the
-    better of eager and torch.compile."""
+    best of the peers."""
     found, sources = {}, []
     for stem, result in recorded.items():
         if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers"):
@@ -148,7 +148,7 @@ def products(machine, recorded):
             if "gflops" not in mine:
                 continue
             sources.append(source(result))
-            peers_us = [who[p]["median_us"] for p in ("torch eager", "torch.compile") if p in who]
+            peers_us = [who[p]["median_us"] for p in common.PEERS if p in who]
             ratio = min(peers_us, default=float("nan")) / mine["median_us"]
             found.setdefault((op, mine["dtype"]), []).append((mine["gflops"], ratio, case))
     if not found:

@@ -225,7 +225,7 @@ SAKER_API saker_status saker_context_check(saker_context *ctx);
  * return when the result is there.
  *
  * The same inputs give the same bits: any thread count, any repeat, any stream; a row's bits do not depend on how many
- * rows there are. */
+ * rows there are, but for products on a GPU, whose kernel and schedule are chosen by all sizes. */
 
 #ifdef __cplusplus
 #define SAKER_INIT(op) ::saker_sized<saker_##op##_args>()

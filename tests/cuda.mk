@@ -15,7 +15,8 @@ $(FAKE_CUDA): $(fake_sources) tests/fake_cuda.h tests/fake_cuda_state.h src/cuda
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(BASE)) $(WARN) $(CFLAGS) $(FAKE_FLAGS) -shared -Wl,-soname,libcuda.so.1 $(fake_sources) -o $@
 
-cuda_host_tests := test_cuda_open test_cuda_host test_cuda_faults test_cuda_call
+cuda_host_tests := test_cuda_open test_cuda_host test_cuda_faults test_cuda_call test_cuda_kernels
+$(BUILD)/tests/test_cuda_kernels: $(SUITE_OBJECTS)
 $(cuda_host_tests:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJECTS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^ -ldl -lm
@@ -31,5 +32,7 @@ $(BUILD)/tests/test_cuda_gpu: $(BUILD)/obj/tests/test_cuda_gpu.o $(BUILD)/libsak
 test-cuda-gpu: $(BUILD)/tests/test_cuda_gpu
 	@$<
 test-cuda-host: $(FAKE_CUDA) $(cuda_host_tests:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_abi
-	@failed=0; for t in $(cuda_host_tests); do echo $$t; $(BUILD)/tests/$$t $(BUILD)/fake_cuda || failed=1; done; \
+	@failed=0; export PLANNED=$(BUILD)/tests/kernels_planned; rm -f $$PLANNED; \
+	for t in $(cuda_host_tests); do echo $$t; $(BUILD)/tests/$$t $(BUILD)/fake_cuda || failed=1; done; \
+	sh tests/check_kernels.sh $(BUILD) $$PLANNED || failed=1; \
 	echo test_cuda_abi; $(BUILD)/tests/test_cuda_abi || failed=1; exit $$failed

@@ -8,6 +8,7 @@
  *   threads   two threads; serial and reversed parallel_for of the caller; same bits
  *   lent      a workspace of exactly the asked size, full of garbage; same bits
  *   row       single rows alone; the same bits as in the batch
+ *   repeats   as often as asked for, one, two and all threads in turn; same bits
  * Every run also checks that inputs, gaps and everything around the tensors are untouched. */
 #include <math.h>
 #include <pthread.h>
@@ -29,7 +30,7 @@ static struct {
     const char *op, *name, *level;
     uint64_t seed;
     bool list, quick, cuda, everything;
-    int jobs, every;
+    int jobs, every, repeats;
 } opt = {.seed = 1, .jobs = 2, .every = 1};
 
 /* ---------------------------------------------------------------- what is counted (shared between the jobs) */
@@ -327,6 +328,11 @@ static bool check_case(const target *t, const case_data *d, tally *y)
         }
     }
     good = check_rows(t, d, &base) && good;
+    for (int i = 0; good && i < opt.repeats; i++) {
+        saker_context *const ways[] = {t->all, t->two, t->one};
+        run_how how = {.place = PLACE_FRONT, .poison = i % 2 ? 0x5a : 0xa5};
+        good = same_again(t->cuda ? t->one : ways[i % 3], t, d, &how, &base, "repeats");
+    }
     run_release(&base);
     return good;
 }
@@ -481,9 +487,11 @@ static int64_t find_targets(void)
 
 static void usage(void)
 {
-    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--jobs N]\n"
+    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--repeats N] "
+         "[--jobs N]\n"
          "       [--list]\n"
-         "--quick: fewer repetitions of each case. --every: one case in N, picked by name.");
+         "--quick: fewer repetitions of each case. --every: one case in N, picked by name.\n"
+         "--repeats: N more runs of each case, which must give the same bits.");
 }
 
 static void read_options(int argc, char **argv)
@@ -508,6 +516,8 @@ static void read_options(int argc, char **argv)
             opt.seed = strtoull(argv[++i], NULL, 10);
         else if (v && !strcmp(a, "--jobs"))
             opt.jobs = atoi(argv[++i]);
+        else if (v && !strcmp(a, "--repeats"))
+            opt.repeats = atoi(argv[++i]);
         else if (v && !strcmp(a, "--every"))
             opt.every = atoi(argv[++i]) > 0 ? atoi(argv[i]) : 1;
         else {

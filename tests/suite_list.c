@@ -76,6 +76,22 @@ bool suite_list_at(const suite_list *l, int i, suite_case *out)
     return true;
 }
 
+void suite_gpu_shapes(void (*add)(int64_t m, int64_t n, saker_type type, int use))
+{
+    static const int64_t quack[][2] = {{32768, 256},   {32768, 512},  {32768, 1024}, {32768, 4096},  {32768, 8192},
+                                       {16384, 16384}, {8192, 32768}, {2048, 65536}, {1024, 131072}, {512, 262144}};
+    static const int64_t quack_f32[][2] = {{32768, 1024}, {32768, 4096}, {2048, 65536}, {512, 262144}};
+    foreach (t, floats)
+        for (int64_t n = 256; n <= 262144; n *= 2) {
+            int demo = n == 4096 && floats[t] != SAKER_F16 ? SUITE_DEMO : 0;
+            add(((int64_t)1 << 27) / n, n, floats[t], SUITE_BENCH_CUDA | demo);
+        }
+    foreach (i, quack)
+        add(quack[i][0], quack[i][1], SAKER_BF16, SUITE_BENCH_CUDA);
+    foreach (i, quack_f32)
+        add(quack_f32[i][0], quack_f32[i][1], SAKER_F32, SUITE_BENCH_CUDA);
+}
+
 /* ---------------------------------------------------------------- names */
 
 void suite_say(suite_case *c, const char *format, ...)

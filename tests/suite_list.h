@@ -27,6 +27,10 @@ typedef struct suite_list {
 void suite_list_add(suite_list *l, const suite_case *c);
 bool suite_list_at(const suite_list *l, int i, suite_case *out);
 
+/* Calls add(rows, columns, type, uses) for the shapes that a GPU is timed with: 2^27 elements in every width, and those
+ * that QuACK publishes figures for. */
+void suite_gpu_shapes(void (*add)(int64_t m, int64_t n, saker_type type, int use));
+
 /* ---------------------------------------------------------------- names */
 
 /* Appends to the case's name. */

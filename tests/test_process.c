@@ -17,6 +17,7 @@
 
 #include "check.h"
 #include "norm_call.h"
+#include "pthread_for.h"
 
 static norm_results *quiet; /* the answer */
 
@@ -109,32 +110,6 @@ static void pool_helps(const char *when)
 }
 
 /* ---------------------------------------------------------------- the caller's own threads (C6) */
-
-struct lane {
-    void (*fn)(void *, int64_t);
-    void *arg;
-    int64_t i;
-};
-
-static void *run_lane(void *arg)
-{
-    struct lane *l = arg;
-    l->fn(l->arg, l->i);
-    return NULL;
-}
-
-static void pthread_for(void *user, int64_t n, void (*fn)(void *, int64_t), void *arg)
-{
-    pthread_t t[16];
-    struct lane l[16];
-    ++*(int *)user;
-    for (int64_t i = 0; i < n && i < 16; i++) {
-        l[i] = (struct lane){fn, arg, i};
-        pthread_create(&t[i], NULL, run_lane, &l[i]);
-    }
-    for (int64_t i = 0; i < n && i < 16; i++)
-        pthread_join(t[i], NULL);
-}
 
 static void drop_for(void *user, int64_t n, void (*fn)(void *, int64_t), void *arg)
 {

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "saker.h"
+#include "pthread_for.h"
 
 enum { THREADS = 6, ROUNDS = 60, COLS = 256, MAX_ROWS = 1024 };
 
@@ -19,32 +20,6 @@ static saker_status run(saker_context *ctx, int64_t rows, float *y, float *dw)
     return s ? s
              : saker_rms_norm_backward(
                    ctx, SAKER_ARGS(rms_norm_backward, .dy = &tx, .x = &tx, .weight = &tw, .dweight = &tdw));
-}
-
-struct lane {
-    void (*fn)(void *, int64_t);
-    void *arg;
-    int64_t i;
-};
-
-static void *run_lane(void *arg)
-{
-    struct lane *l = arg;
-    l->fn(l->arg, l->i);
-    return NULL;
-}
-
-static void pthread_for(void *user, int64_t n, void (*fn)(void *, int64_t), void *arg)
-{
-    pthread_t t[4];
-    struct lane l[4];
-    (void)user;
-    for (int64_t i = 0; i < n && i < 4; i++) {
-        l[i] = (struct lane){fn, arg, i};
-        pthread_create(&t[i], NULL, run_lane, &l[i]);
-    }
-    for (int64_t i = 0; i < n && i < 4; i++)
-        pthread_join(t[i], NULL);
 }
 
 static void *work(void *arg)

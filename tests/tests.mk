@@ -61,10 +61,12 @@ define run_all
 @failed=0; for command in $(1); do eval "$$command" || { echo "FAIL: $$command"; failed=1; }; done; exit $$failed
 endef
 
+# Work is dealt out to threads as they come; that must show in no bit.
+repeated_ops := attention attention_backward gemm
 test-c: $(PROGRAMS) $(BUILD)/libsaker.so
 	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
 	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_gemm" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
-	  "$(T)/runner --jobs $(JOBS)")
+	  "$(T)/runner --jobs $(JOBS)" $(foreach op,$(repeated_ops),"$(T)/runner --jobs $(JOBS) --op $(op) --every 50 --repeats 100"))
 
 test-lint: $(BUILD)/libsaker.so $(BUILD)/libsaker.a
 	$(call run_all,"sh tests/check_includes.sh" "sh tests/check_style.sh" "sh tests/check_symbols.sh $(BUILD) $(CROSS)" \
@@ -149,4 +151,4 @@ test-examples: $(BUILD)/examples/rms_norm $(BUILD)/examples/rms_norm_cuda python
 
 # On a machine with a GPU, no network needed.
 test-cuda: $(T)/runner $(T)/test_rope $(if $(wildcard tests/test_cuda_gpu.c),$(T)/test_cuda_gpu)
-	$(call run_all,"$(T)/runner --cuda" "$(T)/test_rope --cuda" $(if $(wildcard tests/test_cuda_gpu.c),"$(T)/test_cuda_gpu"))
+	$(call run_all,"$(T)/runner --cuda" $(foreach op,$(repeated_ops),"$(T)/runner --cuda --op $(op) --every 50 --repeats 100") "$(T)/test_rope --cuda" $(if $(wildcard tests/test_cuda_gpu.c),"$(T)/test_cuda_gpu"))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# attention on a GPU: every case against the oracle, beside FlashAttention-2, then the sanitizer on the quick cases. About a minute.
+# attention on a GPU: every case against the oracle, beside FlashAttention-2, then the sanitizer on the quick cases. Some minutes.
 # SPDX-License-Identifier: Apache-2.0
 #
 #   bench/device/attention_check.sh BUILD OUT     # BUILD: a directory that make CUDA=1 has filled
@@ -12,7 +12,10 @@ for op in attention attention_backward attention_merge; do
     grep -a FAIL "$out/$op.log" | head -n 12
     tail -n 1 "$out/$op.log"
 done
-timeout 60 python3 bench/attention.py --build "$build" --seconds 0.05 || failed=1
+for op in attention attention_backward; do
+    timeout 90 python3 bench/peers.py --build "$build" --device cuda --op $op --types bf16 --no-compile --seconds 0.05 --limit 80 \
+        --out "$out/nvidia-h200-peers-$op-sweep.json" || failed=1
+done
 tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for check in memcheck racecheck; do
     for op in attention attention_backward; do

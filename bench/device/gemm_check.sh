@@ -42,7 +42,8 @@ for check in memcheck racecheck; do
             --op "${case%%|*}" --case "${case#*|}" > "$out/gemm-$check.log" 2>&1 || { echo "$check: $case"; tail -n 3 "$out/gemm-$check.log"; failed=1; }
     done
 done
-timeout 60 python3 bench/grouped_gemm.py --build "$build" --seconds 0.03 --out "$out/nvidia-h200-peers-grouped-gemm.json" || failed=1
+timeout 60 python3 bench/peers.py --build "$build" --device cuda --op grouped_gemm --types bf16 --no-compile --seconds 0.03 \
+    --out "$out/nvidia-h200-peers-grouped_gemm-sweep.json" || failed=1
 timeout 120 python3 bench/peers.py --build "$build" --device cuda --op gemm --types bf16,f16,f32 --no-compile \
     --seconds 0.05 --limit 110 --out "$out/nvidia-h200-peers-gemm-sweep.json" || failed=1
 exit $failed

@@ -47,6 +47,13 @@ class Op:
         """Least bytes that must move, and the streams they come in: (bytes, reads, writes)."""
         raise NotImplementedError
 
+    def prepare(self, t, library):
+        """What must be computed before the operation can be: forward, where this is a gradient that needs its results."""
+
+    def others(self, t, threads):
+        """{name: call without arguments} of libraries other than PyTorch that know the operation."""
+        return {}
+
     def operations(self, dtype, m, n):
         """Additions and multiplications, where they bind rather than bytes; else 0."""
         return 0

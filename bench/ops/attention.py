@@ -1,33 +1,187 @@
 """attention and its gradients beside PyTorch's scaled_dot_product_attention: head sizes, causal and not, with options.
 
 Rows are the sequence length, the width is the head size; as many heads as make 8192 tokens of 128 columns (GPU:
-16384 of 2048).
+16384 of 2048). On a GPU each of PyTorch's backends is a peer of its own, and FlexAttention where there is an option.
 SPDX-License-Identifier: Apache-2.0
 """
 
+import math
+import sys
+
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import sdpa_kernel, SDPBackend
 
 from . import draw, gradient, Op, rows_error, TYPES, without_gradient
 
 BHSD = 1
+BACKENDS = {
+    "FlashAttention-2": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+def by_backend(backend, **options):
+    def run(q, k, v):
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, **options)
+
+    return run
+
+
+# ---------------------------------------------------------------- options
+
+
+class Plain:
+    """No option. t: the case's tensors; q may have its first heads only."""
+
+    name = ""
+    causal = False
+    lengths = None  # all
+
+    def tensors(self, heads, length, dtype, device, generator):
+        return {}
+
+    def pairs(self, length):
+        """Of a query and a key that it sees."""
+        return length * length // (2 if self.causal else 1)
+
+    def arguments(self, t):
+        return {"causal": int(self.causal)}
+
+    def formula(self, t, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+    def peers(self, t):
+        """{name: f(q, k, v)}, on a GPU."""
+        return {name: by_backend(backend, is_causal=self.causal) for name, backend in BACKENDS.items()}
+
+
+class Causal(Plain):
+    name = "causal"
+    causal = True
+
+
+class Option(Plain):
+    """score and seen are FlexAttention's functions."""
+
+    lengths = (1024, 2048, 4096)
+
+    def score(self, t):
+        return None
+
+    def seen(self):
+        return None
+
+    def peers(self, t):
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        length, seen = t["q"].shape[2], self.seen()
+        mask = create_block_mask(seen, None, None, length, length, device=t["q"].device) if seen else None
+        flex, score = torch.compile(flex_attention, dynamic=False), self.score(t)
+        return {"FlexAttention": lambda q, k, v: flex(q, k, v, score_mod=score, block_mask=mask)}
+
+
+def distance(length, device):
+    place = torch.arange(length, device=device)
+    return place[:, None] - place[None, :]
+
+
+class Window(Option):
+    """The last 1024 keys and the query's own."""
+
+    name, left = "window", 1024
+
+    def pairs(self, length):
+        before = min(length, self.left)  # queries that see fewer keys
+        return before * (before + 1) // 2 + (length - before) * (self.left + 1)
+
+    def arguments(self, t):
+        return {"has_window": 1, "window_left": self.left, "window_right": 0}
+
+    def formula(self, t, q, k, v):
+        back = distance(q.shape[2], q.device)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=(back >= 0) & (back <= self.left))
+
+    def seen(self):
+        return lambda b, h, i, j: (j <= i) & (i - j <= self.left)
+
+
+class Alibi(Option):
+    name = "alibi"
+
+    def tensors(self, heads, length, dtype, device, generator):
+        return {"slopes": 2.0 ** -torch.linspace(1, 8, heads, device=device)}
+
+    def arguments(self, t):
+        return {"slopes": t["slopes"]}
+
+    def formula(self, t, q, k, v):
+        slopes = t["slopes"][: q.shape[1], None, None].to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=-slopes * distance(q.shape[2], q.device).abs())
+
+    def score(self, t):
+        slopes = t["slopes"]
+        return lambda s, b, h, i, j: s - slopes[h] * (i - j).abs()
+
+
+class Softcap(Option):
+    name, cap = "softcap", 30.0
+
+    def arguments(self, t):
+        return {"softcap": self.cap}
+
+    def formula(self, t, q, k, v):
+        s = (q @ k.mT) / math.sqrt(q.shape[-1])
+        return torch.softmax(self.cap * torch.tanh(s / self.cap), -1) @ v
+
+    def score(self, t):
+        return lambda s, b, h, i, j: self.cap * torch.tanh(s / self.cap)
+
+
+class Bias(Option):
+    """A number for each pair and head."""
+
+    name = "bias"
+
+    def tensors(self, heads, length, dtype, device, generator):
+        return {"bias": draw(generator, dtype, device, 1, heads, length, length)}
+
+    def arguments(self, t):
+        return {"bias": t["bias"]}
+
+    def formula(self, t, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=t["bias"][:, : q.shape[1]].to(q.dtype))
+
+    def score(self, t):
+        bias = t["bias"]
+        return lambda s, b, h, i, j: s + bias[0, h, i, j]
+
+    def peers(self, t):
+        also = ("efficient", "cuDNN")
+        return {**super().peers(t), **{name: by_backend(BACKENDS[name], attn_mask=t["bias"]) for name in also}}
+
+
+# ---------------------------------------------------------------- both directions
 
 
 class Forward(Op):
-    name = "attention"
+    name, way = "attention", ""
     cpu_widths = (64, 128)
     cuda_widths = (64, 128, 256)
     cpu_lengths = (512, 1024, 2048, 4096)
     cuda_lengths = (512, 1024, 2048, 4096, 8192, 16384)
 
-    def __init__(self, label, causal=False, options=None):
-        self.label, self.causal, self.options, self.cuda = label, causal, options or {}, False
+    def __init__(self, option):
+        self.option, self.cuda = option, False
+        self.label = "_".join(part for part in ("attention", option.name, self.way) if part)
 
     def shapes(self, kind, device, types, widths):
         if kind == "quack":
             return []
         self.cuda = device == "cuda"
-        lengths = self.cuda_lengths if self.cuda else self.cpu_lengths
+        lengths = self.option.lengths or (self.cuda_lengths if self.cuda else self.cpu_lengths)
         sizes = [n for n in (self.cuda_widths if self.cuda else self.cpu_widths) if not widths or n in widths]
         return [(t, s, n) for t in types for n in sizes for s in lengths if not (self.cuda and t == "f32")]
 
@@ -38,31 +192,25 @@ class Forward(Op):
         return 4 * m * n * self.heads(m, n) * TYPES[dtype].itemsize, 3, 1
 
     def operations(self, dtype, m, n):
-        return 4 * self.heads(m, n) * m * m * n // (2 if self.causal else 1)
+        return 4 * self.heads(m, n) * self.option.pairs(m) * n
 
     def tensors(self, dtype, m, n, device, generator):
         shape = (1, self.heads(m, n), m, n)
         t = {name: draw(generator, dtype, device, *shape) for name in ("q", "k", "v")}
         t["o"] = torch.empty_like(t["q"])
-        if "bias" in self.options:
-            t["bias"] = draw(generator, dtype, device, 1, shape[1], m, m)
-        return t
+        return {**t, **self.option.tensors(shape[1], m, dtype, device, generator)}
 
     def arguments(self, t):
-        extra = {"bias": t["bias"]} if "bias" in t else {}
-        return {"q": t["q"], "k": t["k"], "v": t["v"], "o": t["o"], **extra, "layout": BHSD, "causal": int(self.causal)}
-
-    def function(self):
-        def run(q, k, v, bias=None):
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=self.causal)
-
-        return run
+        return {**{name: t[name] for name in ("q", "k", "v", "o")}, "layout": BHSD, **self.option.arguments(t)}
 
     def inputs(self, t):
-        return [t[name] for name in ("q", "k", "v", "bias") if name in t]
+        return [t[name] for name in ("q", "k", "v")]
+
+    def function(self, t):
+        return lambda q, k, v: self.option.formula(t, q, k, v)
 
     def torch(self, t, compiled):
-        function = self.function()
+        function = self.function(t)
         if compiled is None:
             return without_gradient(function, *self.inputs(t))
 
@@ -71,13 +219,27 @@ class Forward(Op):
 
         return without_gradient(compiled(into), t["o"], *self.inputs(t))
 
+    def run_of(self, function, t):
+        return without_gradient(function, *self.inputs(t))
+
+    def others(self, t, threads):
+        found = {}
+        for name, function in self.option.peers(t).items() if self.cuda else ():
+            try:
+                found[name] = self.run_of(function, t)
+                found[name]()
+            except Exception as why:  # a backend that does not take these sizes
+                found.pop(name, None)
+                print(f"{name} leaves {self.label} out: {str(why).splitlines()[0]}", file=sys.stderr)
+        return found
+
     def error(self, t):
         first = [x[:, :1].double() for x in self.inputs(t)]
-        return rows_error(t["o"][:, :1], self.function()(*first))
+        return rows_error(t["o"][:, :1], self.function(t)(*first))
 
 
 class Backward(Forward):
-    name = "attention_backward"
+    name, way = "attention_backward", "backward"
 
     def operations(self, dtype, m, n):
         return super().operations(dtype, m, n) * 5 // 2
@@ -86,37 +248,34 @@ class Backward(Forward):
         return 8 * m * n * self.heads(m, n) * TYPES[dtype].itemsize, 5, 3
 
     def tensors(self, dtype, m, n, device, generator):
-        import saker.torch
-
         t = super().tensors(dtype, m, n, device, generator)
         t["d_o"] = draw(generator, dtype, device, *t["q"].shape)
-        t["o"], t["lse"] = saker.torch.attention(
-            t["q"], t["k"], t["v"], bias=t.get("bias"), layout="bhsd", causal=self.causal, return_lse=True
-        )
+        t["lse"] = torch.empty(t["q"].shape[:3], device=device)
         for name in ("q", "k", "v"):
             t["d" + name] = torch.empty_like(t[name])
         return t
 
+    def prepare(self, t, library):
+        library.prepare("attention", **super().arguments(t), lse=t["lse"])()
+
     def arguments(self, t):
-        extra = {"bias": t["bias"]} if "bias" in t else {}
         names = ("d_o", "q", "k", "v", "o", "lse", "dq", "dk", "dv")
-        return {**{name: t[name] for name in names}, **extra, "layout": BHSD, "causal": int(self.causal)}
+        return {**{name: t[name] for name in names}, "layout": BHSD, **self.option.arguments(t)}
 
     def torch(self, t, compiled):
-        function = self.function() if compiled is None else compiled(self.function())
+        function = self.function(t) if compiled is None else compiled(self.function(t))
+        return gradient(function, self.inputs(t), t["d_o"])
+
+    def run_of(self, function, t):
         return gradient(function, self.inputs(t), t["d_o"])
 
     def error(self, t):
         first = [x[:, :1].double() for x in self.inputs(t)]
-        want = gradient(self.function(), first, t["d_o"][:, :1].double())()
-        start = {"q": int(self.causal), "k": 0, "v": 0}  # a query that sees one key has no gradient to compare with
+        want = gradient(self.function(t), first, t["d_o"][:, :1].double())()
+        one_key = isinstance(self.option, (Causal, Window))  # a query that sees one key has no gradient to compare with
+        start = {"q": int(one_key), "k": 0, "v": 0}
         return max(rows_error(t["d" + x][:, :1, start[x] :], g[:, :, start[x] :]) for x, g in zip("qkv", want))
 
 
-OPS = [
-    Forward("attention"),
-    Forward("attention_causal", causal=True),
-    Forward("attention_bias", options={"bias": True}),
-    Backward("attention_backward"),
-    Backward("attention_causal_backward", causal=True),
-]
+OPTIONS = (Plain, Causal, Window, Alibi, Softcap, Bias)
+OPS = [way(option()) for way in (Forward, Backward) for option in OPTIONS]

@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.nn.functional as F
 
+import blas
+
 from . import draw, Op, rows_error, some_rows, TYPES, without_gradient
 
 GELU, SILU, HALVES = 4, 3, 1
@@ -57,6 +59,12 @@ class Product(Op):
             d.copy_(function(*inputs))
 
         return without_gradient(compiled(into), t["d"], *self.inputs(t))
+
+    def others(self, t, threads):
+        if t["a"].dtype != torch.float32 or t["a"].device.type != "cpu" or type(self) is not Product:
+            return {}
+        d = torch.empty_like(t["d"])
+        return {name: blas.linear(f, t["a"], t["weight"], d) for name, f in blas.available(threads).items()}
 
     def error(self, t):
         rows = some_rows(len(t["a"]))

@@ -9,7 +9,7 @@ torch = need_torch()
 
 import saker  # noqa: E402
 import saker.torch as st  # noqa: E402
-from test_torch import DEVICES, doubles, near, tensors, TYPES  # noqa: E402
+from test_torch import DEVICES, doubles, forward_and_gradients, near, tensors, TYPES  # noqa: E402
 
 
 def reference(x, weight=None, bias=None, eps=1e-5, weight_offset=0.0):
@@ -28,20 +28,7 @@ def seed():
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", [(1, 64), (5, 96), (2, 3, 257), (64,), (30, 7)])
 def test_forward_and_gradients(device, dtype, shape):
-    x, w, b = tensors(device, dtype, shape, shape[-1:], shape[-1:])
-    y = st.layer_norm(x, w, b)
-    assert y.dtype == dtype and y.shape == x.shape and y.requires_grad
-    x2, w2, b2 = doubles(x, w, b)
-    y2 = reference(x2, w2, b2)
-    near(y, y2)
-    dy = torch.randn_like(y)
-    want = torch.autograd.grad(y2, (x2, w2, b2), dy.double())
-    for found, expected in zip(torch.autograd.grad(y, (x, w, b), dy), want):
-        assert found.dtype == dtype
-        near(found, expected)
-    with torch.no_grad():
-        plain = st.layer_norm(x, w, b)
-    assert not plain.requires_grad and torch.equal(plain, y)
+    forward_and_gradients(st.layer_norm, reference, device, dtype, shape)
 
 
 @pytest.mark.parametrize("device", DEVICES)

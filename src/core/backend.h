@@ -12,6 +12,7 @@ typedef struct skr_backend_api {
     saker_status (*open)(skr_call *call, const saker_config *config, void **state, skr_target *target);
     void (*close)(void *state);
     const char *(*level)(const void *state, int op_index); /* name for the kernel record: "neonmm", "sm90" */
+    void (*describe)(const skr_step *step, char *text, size_t size); /* for saker_explain */
     saker_status (*set_stream)(skr_call *call, void *state, void *stream);
 
     /* Scratch the context owns: CPU keeps one grow-only block, CUDA allocates in stream order and frees after the

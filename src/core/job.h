@@ -77,6 +77,12 @@ typedef struct skr_rows {
     int32_t reserved;
 } skr_rows;
 
+/* CUDA: division of numbers below 2^31 by a known one: the high word of a product, shifted (cuda/rows_plan.h). */
+typedef struct skr_divisor {
+    uint32_t factor;
+    int32_t shift; /* negative: by 1 */
+} skr_divisor;
+
 /* CUDA: all rows as one run of vectors, numbered below 2^31. Vector i belongs to row i / vectors, which is the high
  * word of i * mul, shifted right; mul 0: one row, or one vector a row. */
 typedef struct skr_flat {
@@ -96,6 +102,11 @@ typedef struct skr_param {
 #else
 #define SKR_INLINE static inline
 #endif
+
+SKR_INLINE uint32_t skr_divide(skr_divisor by, uint32_t i)
+{
+    return by.shift < 0 ? i : (uint32_t)((uint64_t)i * by.factor >> 32) >> by.shift;
+}
 
 SKR_INLINE int64_t skr_row_offset(const skr_row_space *space, const int64_t *stride, int64_t row)
 {

@@ -254,12 +254,9 @@ static void describe(const skr_call *call, const prepared *p, char *text, size_t
     int at = snprintf(text, size, "%s/%s %s\nworkspace: %zu bytes\n", call->op->info.name,
                       ctx->api->level(ctx->state, index_of(&call->op->info)), plan->variant, plan->workspace_bytes);
     for (int i = 0; i < plan->n_steps && at < (int)size; i++) {
-        const skr_step *s = &plan->step[i];
-        if (ctx->target.backend == SKR_CPU)
-            at += snprintf(text + at, size - (size_t)at, "step %d: %lld tasks\n", i, (long long)s->n_tasks);
-        else
-            at += snprintf(text + at, size - (size_t)at, "step %d: grid %u, block %u, cluster %u, shared %u bytes\n", i,
-                           s->grid, s->block, s->cluster ? s->cluster : 1, s->shared_bytes);
+        char step[256];
+        ctx->api->describe(&plan->step[i], step, sizeof step);
+        at += snprintf(text + at, size - (size_t)at, "step %d: %s\n", i, step);
     }
     if (at < (int)size)
         snprintf(text + at, size - (size_t)at, "%s", plan->why);

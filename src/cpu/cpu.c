@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -171,6 +172,11 @@ static const char *cpu_level(const void *state, int op_index)
     return ((const cpu_state *)state)->table->level;
 }
 
+static void cpu_describe(const skr_step *step, char *text, size_t size)
+{
+    snprintf(text, size, "%lld tasks", (long long)step->n_tasks);
+}
+
 static saker_status cpu_set_stream(skr_call *call, void *state, void *stream)
 {
     (void)state;
@@ -312,6 +318,7 @@ const skr_backend_api skr_backend_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .level = cpu_level,
+    .describe = cpu_describe,
     .set_stream = cpu_set_stream,
     .scratch_take = cpu_scratch_take,
     .scratch_give = cpu_scratch_give,

@@ -160,6 +160,12 @@ static const char *level(const void *state, int op_index)
     return ((const cuda_state *)state)->sm / 10 == 9 ? "sm90" : "sm80";
 }
 
+static void describe(const skr_step *step, char *text, size_t size)
+{
+    snprintf(text, size, "%s, grid %u, block %u, cluster %u, shared %u bytes", step->kernel->symbol, step->grid,
+             step->block, step->cluster ? step->cluster : 1, step->shared_bytes);
+}
+
 static saker_status set_stream(skr_call *call, void *state, void *stream)
 {
     cuda_state *s = state;
@@ -392,6 +398,7 @@ const skr_backend_api skr_backend_cuda = {
     .open = open_state,
     .close = close_state,
     .level = level,
+    .describe = describe,
     .set_stream = set_stream,
     .scratch_take = scratch_take,
     .scratch_give = scratch_give,

@@ -52,27 +52,43 @@ template <int TYPE> SKR_DEVICE uint32_t quant2(float lo, float hi)
 #endif
 }
 
-/* Two fp8 codes in the low bytes: f16 holds every one of their values. */
-template <int TYPE> SKR_DEVICE void fp8_values2(uint32_t codes, float &lo, float &hi)
+/* Two fp8 codes in the low bytes, where there is no instruction for them. */
+template <int TYPE> SKR_DEVICE void fp8_values2_by_hand(uint32_t codes, float &lo, float &hi)
 {
-    uint32_t two;
+    if (TYPE == SKR_E5M2) { /* f16's own exponent */
+        unpack2<SKR_F16>((codes & 0xffu) << 8 | (codes & 0xff00u) << 16, lo, hi);
+        return;
+    }
+    /* Exponents of f16 are 8 more. */
+    unpack2<SKR_F16>((codes & 0x80u) << 8 | (codes & 0x7fu) << 7 | (codes & 0x8000u) << 16 | (codes & 0x7f00u) << 15,
+                     lo, hi);
+    lo = (codes & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : lo * 256.0f;
+    hi = (codes & 0x7f00u) == 0x7f00u ? __uint_as_float(0x7fc00000u) : hi * 256.0f;
+}
+
+/* The same as two f16, which hold every value of fp8. */
+template <int TYPE> SKR_DEVICE uint32_t fp8_halves2(uint32_t codes)
+{
 #if __CUDA_ARCH__ >= 890
+    uint32_t two;
     if (TYPE == SKR_E4M3)
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
     else
         asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-    unpack2<SKR_F16>(two, lo, hi);
+    return two;
 #else
-    if (TYPE == SKR_E5M2) { /* f16's own exponent */
-        two = (codes & 0xffu) << 8 | (codes & 0xff00u) << 16;
-        unpack2<SKR_F16>(two, lo, hi);
-        return;
-    }
-    /* Exponents of f16 are 8 more. */
-    two = (codes & 0x80u) << 8 | (codes & 0x7fu) << 7 | (codes & 0x8000u) << 16 | (codes & 0x7f00u) << 15;
-    unpack2<SKR_F16>(two, lo, hi);
-    lo = (codes & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : lo * 256.0f;
-    hi = (codes & 0x7f00u) == 0x7f00u ? __uint_as_float(0x7fc00000u) : hi * 256.0f;
+    float lo, hi;
+    fp8_values2_by_hand<TYPE>(codes, lo, hi);
+    return pack2<SKR_F16>(lo, hi);
+#endif
+}
+
+template <int TYPE> SKR_DEVICE void fp8_values2(uint32_t codes, float &lo, float &hi)
+{
+#if __CUDA_ARCH__ >= 890
+    unpack2<SKR_F16>(fp8_halves2<TYPE>(codes), lo, hi);
+#else
+    fp8_values2_by_hand<TYPE>(codes, lo, hi);
 #endif
 }
 

@@ -75,9 +75,17 @@ typedef struct skr_rows_problem {
     int64_t slot_bytes; /* shared memory for one vector of one stage */
 } skr_rows_problem;
 
-/* m rows of so many vectors each as one run; false when there are too many. The quotient of i < 2^31 by d is the high
- * word of i * ceil(2^(31 + l) / d), shifted by l - 1, with l = ceil(log2 d): the multiplier fits 32 bits, and what it
- * is too large by times i stays below 2^(31 + l) / d. */
+/* The quotient of i < 2^31 by d is the high word of i * ceil(2^(31 + l) / d), shifted by l - 1, with l = ceil(log2 d):
+ * the factor fits 32 bits, and what it is too large by times i stays below 2^(31 + l) / d. */
+static inline skr_divisor skr_divisor_of(int64_t d)
+{
+    int l = 0;
+    while (((int64_t)1 << l) < d)
+        l++;
+    return (skr_divisor){(uint32_t)((((uint64_t)1 << (31 + l)) + (uint64_t)d - 1) / (uint64_t)d), l - 1};
+}
+
+/* m rows of so many vectors each as one run; false when there are too many. */
 static inline bool skr_flat_of(int64_t m, int64_t vectors, skr_flat *out)
 {
     int64_t total = skr_mul(m, vectors);
@@ -88,11 +96,9 @@ static inline bool skr_flat_of(int64_t m, int64_t vectors, skr_flat *out)
     out->total = (uint32_t)total;
     if (m == 1 || vectors == 1)
         return true;
-    int l = 1;
-    while (((int64_t)1 << l) < vectors)
-        l++;
-    out->mul = (uint32_t)((((uint64_t)1 << (31 + l)) + (uint64_t)vectors - 1) / (uint64_t)vectors);
-    out->shift = (uint32_t)(l - 1);
+    skr_divisor by = skr_divisor_of(vectors);
+    out->mul = by.factor;
+    out->shift = (uint32_t)by.shift;
     return true;
 }
 

@@ -296,6 +296,11 @@ static void quantised(void)
                                           .x = floats[(q + f) % 3], .q = quants[q], .quant = quant, .fill = fills[f],
                                           .has = only ? NO_Y : 0});
             }
+    static const int64_t wide[] = {512, 2048, 4096, 8192, 16384};
+    foreach (t, floats) /* rows of every kernel on CUDA */
+        foreach (i, wide)
+            forward((struct spec){ROWS(2), .n = wide[i], .act = SAKER_ACT_SILU, .form = HALVES, .x = floats[t],
+                                  .q = quants[(t + i) % 3], .quant = SAKER_QUANT_ROW, .has = NO_Y});
     forward((struct spec){ROWS(3), .n = 256, .act = SAKER_ACT_RELU2, .x = SAKER_F32, .q = SAKER_I8,
                           .quant = SAKER_QUANT_ROW, .has = IN_PLACE});
 }

@@ -76,10 +76,12 @@ typedef struct skr_attention_span {
     int64_t q_len, k_len; /* not beyond the limits */
 } skr_attention_span;
 
-/* CPU: a sequence and what comes before it: rows of panels, and blocks of keys and of queries. */
+/* CPU: a sequence and what comes before it: rows of panels, blocks of keys and of queries, pairs of a query and a key.
+ */
 typedef struct skr_attention_sequence {
     skr_attention_span s;
     int64_t k_row, v_row, k_block, q_block;
+    double pairs;
 } skr_attention_sequence;
 
 /* CPU steps. */
@@ -98,7 +100,6 @@ typedef struct skr_attention_cpu {
     skr_gemm_tile s_tile, v_tile; /* of q k and of p v */
     int32_t s_kind, v_kind;       /* skr_gemm_kind */
     int32_t extras;               /* a bias, mask, ids or positions: more than vectors of queries can tell */
-    int32_t plain;                /* scores are only scaled, by a positive number */
     int64_t block_k, block_q;     /* keys of a block, queries of a task */
     int64_t d_pad, v_panels;
     int64_t table_at;                  /* of packed sequences; -1: none */
@@ -111,7 +112,9 @@ typedef struct skr_attention_cpu {
     int64_t dv_pad;
     int64_t in_do, in_qt, in_dot, in_dq, in_stats, in_bad, in_dp, in_slope, in_keep, in_pt, in_dst, in_dk, in_dv;
     int64_t dk_at, dv_at; /* f32 parts of each query head, where several share a key head; -1: none */
-    int64_t parts_at;     /* f64 [2][batch][heads]: dslopes and dsinks */
+    int64_t slopes_at;    /* f64 [blocks of keys][heads]: parts of dslopes */
+    int64_t sinks_at;     /* f64 [batch][heads]: parts of dsinks */
+    int64_t pieces;       /* of a long head, each for a thread */
     int64_t bias_blocks_q, bias_blocks_k;
 } skr_attention_cpu;
 

@@ -4,18 +4,22 @@
  * A task is one head of one sequence. Its queries are put into panels once; then, for each block of keys, for each
  * block of queries: p and ds as [key][query], ds k added to dq, and p d_o and ds q added to the block's dv and dk,
  * which are complete when all queries have passed. Heads that share keys leave f32 parts, which a later step adds in
- * their order. Every sum is made in an order that depends on the sequence alone. */
+ * their order. Where there are fewer such tasks than threads, a head is cut into pieces: some take blocks of keys and
+ * make dk and dv, others take blocks of queries and make dq. Every sum is made in an order that depends on the sequence
+ * alone, and not on that. */
 #include "attention_backward_cpu.h"
 #include "attention_dbias_cpu.h"
+#include "attention_sums_cpu.h"
 
 /* One head of one sequence, in a worker's scratch memory. */
 typedef struct head_t {
     const job_t *job;
     const seq_t *s;
     int64_t b, h;
+    bool dq; /* made here */
     queries_t q;
     char *scratch;
-    double dslope;
+    double dslope; /* of a block of keys */
 } head_t;
 
 SKR_FN char *in(const head_t *w, int64_t at)
@@ -76,15 +80,16 @@ static void add_bad_dq(const head_t *w, const panel_t *p, int64_t j0, int n, con
         }
 }
 
-static void store_dq(const head_t *w, const float *dq)
+/* n queries from i0 on. */
+static void store_dq(const head_t *w, int64_t i0, int64_t n, const float *dq)
 {
     const job_t *job = w->job;
     int nr = job->cpu.s_tile.nr;
     int64_t panel = up_to(job->d, job->cpu.s_tile.mr) * nr;
     float row[SKR_ATTENTION_MAX_D], old[SKR_ATTENTION_MAX_D];
-    for (int64_t i = 0; i < w->s->s.q_len; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const float *from = dq + i / nr * panel + i % nr;
-        int64_t at = row_at(job, &job->dq, w->b, w->s->s.q + i, w->h);
+        int64_t at = row_at(job, &job->dq, w->b, w->s->s.q + i0 + i, w->h);
         if (job->accumulate)
             load_neighbours(job->dq.type, job->dq.data, at, (int)job->d, old);
         for (int64_t d = 0; d < job->d; d++)
@@ -247,11 +252,24 @@ static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block,
         turn(job, in_block, n, all, x.rows, in(w, c->in_dst));
         add_bad_sums(w, p, &job->q, job->d, bad_q, n, all, ds, (float *)in(w, c->in_dk));
     }
-    if (job->dq.data) {
+    if (w->dq) {
         add_dq(w, p, j0, n, all, x.panel, dq);
         if (bad_k)
             add_bad_dq(w, p, j0, n, ds, dq);
     }
+}
+
+/* How many of n keys from j0 on are not behind the last that a panel of queries sees; 0: it sees none of them. */
+static int keys_seen(const panel_t *p, int64_t j0, int n)
+{
+    int64_t from, to;
+    panel_range(p, &from, &to);
+    return from >= j0 + n || to <= j0 ? 0 : (int)least(n, to - j0);
+}
+
+static bool any_bad_key(const head_t *w, int64_t j0, int n)
+{
+    return __builtin_memchr(bad_keys(w->job, w->h / w->job->group, w->s->v_row + j0), 1, (size_t)n) != NULL;
 }
 
 /* Keys from j0 on against all queries. */
@@ -261,7 +279,7 @@ static void keys_step(head_t *w, int64_t j0, const uint8_t *bad_q, const uint8_t
     const skr_attention_cpu *c = &job->cpu;
     int nr = c->s_tile.nr, mr = c->s_tile.mr, n = (int)least(c->block_k, w->s->s.k_len - j0);
     float *dk = (float *)in(w, c->in_dk), *dv = (float *)in(w, c->in_dv);
-    bool bad_k = __builtin_memchr(bad_keys(job, w->h / job->group, w->s->v_row + j0), 1, (size_t)n) != NULL;
+    bool bad_k = any_bad_key(w, j0, n);
     __builtin_memset(dk, 0, (size_t)(up_to(n, mr) * up_to(job->d, nr)) * 4);
     __builtin_memset(dv, 0, (size_t)(up_to(n, mr) * up_to(job->d_v, nr)) * 4);
     for (int64_t i0 = 0; i0 < w->s->s.q_len; i0 += c->block_q) {
@@ -272,11 +290,9 @@ static void keys_step(head_t *w, int64_t j0, const uint8_t *bad_q, const uint8_t
             who[k / mr] = (seers){0, 0};
         for (int64_t a = 0; a < pad / nr; a++) {
             panel_t p = panel_of(job, w->s, w->b, w->h, i0 + a * nr);
-            int64_t from, to;
-            panel_range(&p, &from, &to);
-            if (from >= j0 + n || to <= j0)
+            int seen = keys_seen(&p, j0, n);
+            if (!seen)
                 continue;
-            int seen = (int)least(n, to - j0);
             any = true;
             panel_step(w, &p, i0 / nr + a, a, j0, seen, n, bad_k, bad_q, bad_do);
             for (int k = 0; k < seen; k += mr) {
@@ -310,110 +326,93 @@ static double sink_sum(const head_t *w)
     return sum;
 }
 
+/* Every `step`th block of keys, from block `first` on; and dsinks, where that is 0. */
+static void head_keys(head_t *w, int64_t first, int64_t step)
+{
+    const job_t *job = w->job;
+    const skr_attention_cpu *c = &job->cpu;
+    uint8_t *bad_q = (uint8_t *)in(w, c->in_bad), *bad_do = bad_q + up_to(job->length, c->s_tile.nr);
+    double *slopes = (double *)((char *)job->head.workspace + c->slopes_at);
+    double *sinks = (double *)((char *)job->head.workspace + c->sinks_at);
+    w->q = take_queries(job, w->b, w->h, w->s->s.q, w->s->s.q_len, w->scratch);
+    pack_for_sums(w, &job->q, job->d, bad_q, in(w, c->in_qt));
+    pack_for_sums(w, &job->d_o, job->d_v, bad_do, in(w, c->in_dot));
+    for (int64_t k = first; k * c->block_k < w->s->s.k_len; k += step) {
+        w->dslope = 0;
+        keys_step(w, k * c->block_k, bad_q, bad_do);
+        slopes[(w->s->k_block + k) * job->heads + w->h] = w->dslope;
+    }
+    if (first == 0)
+        sinks[w->b * job->heads + w->h] = job->sinks.data ? sink_sum(w) : 0;
+}
+
+/* dq of every `step`th block of queries, from block `first` on. */
+static void head_queries(head_t *w, int64_t first, int64_t step)
+{
+    const job_t *job = w->job;
+    const skr_attention_cpu *c = &job->cpu;
+    int nr = c->s_tile.nr;
+    float *dq = (float *)in(w, c->in_dq), *ds = (float *)in(w, c->in_dp);
+    int64_t panel = up_to(job->d, c->s_tile.mr) * nr;
+    for (int64_t i0 = first * c->block_q; i0 < w->s->s.q_len; i0 += step * c->block_q) {
+        int64_t n = least(c->block_q, w->s->s.q_len - i0), panels = blocks_of(n, nr);
+        w->q = take_queries(job, w->b, w->h, w->s->s.q + i0, n, w->scratch);
+        __builtin_memset(dq, 0, (size_t)(panels * panel) * 4);
+        for (int64_t j0 = 0; j0 < w->s->s.k_len; j0 += c->block_k) {
+            int all = (int)least(c->block_k, w->s->s.k_len - j0);
+            bool bad = any_bad_key(w, j0, all);
+            for (int64_t a = 0; a < panels; a++) {
+                panel_t p = panel_of(job, w->s, w->b, w->h, i0 + a * nr);
+                int keys = keys_seen(&p, j0, all);
+                if (!keys)
+                    continue;
+                gradient_tile(&p, &w->q, a, j0, keys, w->scratch);
+                if (job->softcap != 0)
+                    times(keys * nr, (const float *)in(w, c->in_slope), ds);
+                add_dq(w, &p, j0, keys, all, operand_of(w, keys, ds).panel, dq + a * panel);
+                if (bad)
+                    add_bad_dq(w, &p, j0, keys, ds, dq + a * panel);
+            }
+        }
+        store_dq(w, i0, n, dq);
+    }
+}
+
+/* A head with more than its share of all the work. */
+static bool is_cut(const job_t *job, const seq_t *s)
+{
+    double own = (double)s->s.q_len * (double)s->s.k_len;
+    double all = job->cpu.table_at < 0 ? (double)job->batch * own : table_of(job)[job->batch].pairs;
+    return job->cpu.pieces > 1 && own * (double)job->cpu.pieces > 1.2 * all * (double)job->heads;
+}
+
+/* The first pieces of a head take keys, the others queries; of one that is not cut the first takes all. */
 static void head_task(const job_t *job, int64_t task, int worker)
 {
     const skr_attention_cpu *c = &job->cpu;
-    int64_t h = task % job->heads, b = task / job->heads;
-    seq_t s = sequence(job, b);
-    head_t w = {.job = job, .s = &s, .b = b, .h = h, .scratch = scratch_of(job, worker, 0)};
-    uint8_t *bad_q = (uint8_t *)in(&w, c->in_bad), *bad_do = bad_q + up_to(job->length, c->s_tile.nr);
-    double *parts = (double *)((char *)job->head.workspace + c->parts_at);
-    w.q = take_queries(job, b, h, s.s.q, s.s.q_len, w.scratch);
-    pack_for_sums(&w, &job->q, job->d, bad_q, in(&w, c->in_qt));
-    pack_for_sums(&w, &job->d_o, job->d_v, bad_do, in(&w, c->in_dot));
-    __builtin_memset(in(&w, c->in_dq), 0, (size_t)(up_to(s.s.q_len, c->s_tile.nr) * up_to(job->d, c->s_tile.mr)) * 4);
-    for (int64_t j0 = 0; j0 < s.s.k_len; j0 += c->block_k)
-        keys_step(&w, j0, bad_q, bad_do);
-    if (job->dq.data)
-        store_dq(&w, (const float *)in(&w, c->in_dq));
-    parts[b * job->heads + h] = w.dslope;
-    parts[(job->batch + b) * job->heads + h] = job->sinks.data ? sink_sum(&w) : 0;
-}
-
-/* ---------------------------------------------------------------- sums over heads and batches */
-
-/* dk or dv of one block of keys: the parts of the heads that share them, in their order. */
-static void join_heads(const job_t *job, const skr_attention_rows *out, int64_t part_at, int64_t width, int64_t b,
-                       int64_t hk, int64_t token)
-{
-    const float *parts = (const float *)((const char *)job->head.workspace + part_at);
-    float row[SKR_ATTENTION_MAX_D];
-    int64_t at = row_at(job, out, b, token, hk);
-    if (job->accumulate)
-        load_neighbours(out->type, out->data, at, (int)width, row);
-    else
-        __builtin_memset(row, 0, (size_t)width * 4);
-    for (int64_t g = 0; g < job->group; g++) {
-        const float *from = parts + part_row(job, b, token, hk * job->group + g) * width;
-        for (int64_t d = 0; d < width; d++)
-            row[d] += from[d];
-    }
-    store_run(out->type, out->data, at, 1, (int)width, row);
-}
-
-static void join_task(const job_t *job, int64_t task)
-{
-    const skr_attention_cpu *c = &job->cpu;
-    int64_t hk = task % job->heads_k, block = task / job->heads_k, b = sequence_of_block(job, block, true);
-    if (b < 0)
-        return;
-    seq_t s = sequence(job, b);
-    int64_t j0 = (block - s.k_block) * c->block_k, end = least(j0 + c->block_k, s.s.k_len);
-    for (int64_t j = j0; j < end; j++) {
-        if (c->dk_at >= 0)
-            join_heads(job, &job->dk, c->dk_at, job->d, b, hk, s.s.k + j);
-        if (c->dv_at >= 0)
-            join_heads(job, &job->dv, c->dv_at, job->d_v, b, hk, s.s.k + j);
+    int64_t roles = c->pieces > 1 ? 2 * c->pieces : 1, role = task % roles, head = task / roles;
+    seq_t s = sequence(job, head / job->heads);
+    bool cut = is_cut(job, &s);
+    head_t w = {.job = job,
+                .s = &s,
+                .b = head / job->heads,
+                .h = head % job->heads,
+                .dq = job->dq.data && !cut,
+                .scratch = scratch_of(job, worker, 0)};
+    float *dq = (float *)in(&w, c->in_dq);
+    if (cut && role < c->pieces) {
+        head_keys(&w, role, c->pieces);
+    } else if (cut && job->dq.data) {
+        head_queries(&w, role - c->pieces, c->pieces);
+    } else if (!cut && role == 0) {
+        __builtin_memset(dq, 0, (size_t)(up_to(s.s.q_len, c->s_tile.nr) * up_to(job->d, c->s_tile.mr)) * 4);
+        head_keys(&w, 0, 1);
+        if (w.dq)
+            store_dq(&w, 0, s.s.q_len, dq);
     }
 }
 
-/* dslopes and dsinks from their parts. */
-static void join_parts(const job_t *job, const skr_attention_scales *out, const double *parts)
-{
-    bool each = out->batch != 0;
-    for (int64_t first = 0; first < (each ? job->batch : 1); first++)
-        for (int64_t h = 0; h < job->heads; h++) {
-            float *to = out->data + first * out->batch + h * out->head;
-            double sum = job->accumulate ? (double)*to : 0;
-            for (int64_t b = first; b < (each ? first + 1 : job->batch); b++)
-                sum += parts[b * job->heads + h];
-            *to = (float)sum;
-        }
-}
-
-static void sum_task(const job_t *job, int64_t task)
-{
-    const double *parts = (const double *)((const char *)job->head.workspace + job->cpu.parts_at);
-    if (task) {
-        join_task(job, task - 1);
-        return;
-    }
-    if (job->dslopes.data)
-        join_parts(job, &job->dslopes, parts);
-    if (job->dsinks.data)
-        join_parts(job, &job->dsinks, parts + job->batch * job->heads);
-}
-
-/* ---------------------------------------------------------------- tokens of no sequence */
-
-static void clear(const job_t *job, const skr_attention_rows *x, int64_t heads, int64_t width, int64_t from, int64_t to)
-{
-    int size = skr_type_bytes(x->type);
-    for (int64_t t = from; x->data && !job->accumulate && t < to; t++)
-        for (int64_t h = 0; h < heads; h++)
-            __builtin_memset((char *)x->data + row_at(job, x, 0, t, h) * size, 0, (size_t)(width * size));
-}
-
-static void clear_queries(const job_t *job, int64_t from, int64_t to)
-{
-    clear(job, &job->dq, job->heads, job->d, from, to);
-}
-
-static void clear_keys(const job_t *job, int64_t from, int64_t to)
-{
-    clear(job, &job->dk, job->heads_k, job->d, from, to);
-    clear(job, &job->dv, job->heads_k, job->d_v, from, to);
-}
+/* ---------------------------------------------------------------- the steps */
 
 static void pack_backward(const job_t *job, int64_t task, int worker)
 {

@@ -142,7 +142,7 @@ static void gradient_tile(const panel_t *p, const queries_t *q, int64_t a, int64
     float *keep = job->drop ? (float *)(scratch + c->in_keep) : NULL;
     float *slope = job->softcap != 0 ? (float *)(scratch + c->in_slope) : NULL;
     const char *d_o = q->d_o + a * nr * c->dv_pad * size, *v = v_rows_panel(job, p->hk, p->s->k_row + j0);
-    float factor = panel_scores(p, q->q + a * nr * c->d_pad * size, j0, n, (float *)(scratch + c->in_extra), s, slope);
+    float factor = panel_scores(p, q->q + a * nr * c->d_pad * size, j0, n, scratch, s, slope);
     for (int at = 0; at < n; at += mr, v += mr * c->dv_pad * size)
         micro(c->s_kind, c->dv_pad, v, d_o, dp + at * nr);
     if (keep)

@@ -224,7 +224,7 @@ static struct spec complete(struct spec s)
 void attention_forward(struct spec given)
 {
     struct spec full = complete(given), *s = &full;
-    suite_case c = {.use = 0};
+    suite_case c = {.cuda_kernel = s->kernel, .portable_kernel = s->kernel};
     bool codes = s->type == SAKER_I8 || s->type == SAKER_E4M3;
     saker_type kv = s->has & K_I8 ? SAKER_I8 : s->type, o = codes && s->o == s->type ? SAKER_BF16 : s->o;
     saker_attention_args *a = (saker_attention_args *)c.args;
@@ -247,7 +247,7 @@ void attention_forward(struct spec given)
 void attention_backward(struct spec given)
 {
     struct spec full = complete(given), *s = &full;
-    suite_case c = {.use = 0};
+    suite_case c = {.cuda_kernel = s->gradient, .portable_kernel = s->gradient};
     suite_role out = s->has & ACCUMULATE ? SUITE_INOUT : SUITE_OUT;
     saker_type g = s->o;
     saker_attention_backward_args *a = (saker_attention_backward_args *)c.args;

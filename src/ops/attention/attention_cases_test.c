@@ -165,6 +165,8 @@ static void shape_cases(void)
                            .mask_dims = 15 - dims,
                            .layout = SAKER_THD});
     }
+    both((struct spec){
+        .type = SAKER_F32, .b = 1, .s = 20, .sk = 33, .hq = 2, .d = 136, .dv = 130, .has = BIAS, .bias_dims = SQ | SK});
     static const int64_t ratios[] = {2, 3, 5, 8, 16, 32, 71};
     foreach (i, ratios)
         both((struct spec){.type = floats[i % 3],
@@ -300,6 +302,54 @@ static void named_cases(void)
                                      .d = 2,
                                      .cu = CU_COUNT,
                                      .use = SUITE_ALL});
+}
+
+/* ---------------------------------------------------------------- what the fast CUDA kernels take */
+
+/* Rows of 16 bytes, several tiles each way, and the kernel that must take them. */
+static void aligned_case(saker_type type, int class, struct spec s)
+{
+    static const char *const kernels[2][3][2] = {
+        {{"plain f16 64", "scored f16 64"}, {"plain f16 128", "scored f16 128"}, {"plain f16 256", "any f16 256"}},
+        {{"plain bf16 64", "scored bf16 64"},
+         {"plain bf16 128", "scored bf16 128"},
+         {"plain bf16 256", "any bf16 256"}}};
+    static const char *const gradients[2][3][2] = {
+        {{"plain f16 64", "any f16 128"}, {"plain f16 128", "any f16 128"}, {"any f16 256", "any f16 256"}},
+        {{"plain bf16 64", "any bf16 128"}, {"plain bf16 128", "any bf16 128"}, {"any bf16 256", "any bf16 256"}}};
+    bool bf16 = type == SAKER_BF16, scored = s.has & (SOFTCAP | SLOPES | BIAS);
+    s.type = type;
+    s.s = 140;
+    s.sk = 136;
+    s.hq = 2;
+    s.hk = 1;
+    s.kernel = kernels[bf16][class][scored || s.has & SINKS];
+    s.gradient = gradients[bf16][class][scored];
+    both(s);
+}
+
+static void aligned_cases(void)
+{
+    static const int64_t sizes[][3] = {{64, 64, 0}, {56, 8, 0}, {128, 128, 1}, {72, 40, 1}, {192, 128, 2}};
+    static const unsigned options[] = {0,      CAUSAL, WINDOW, SOFTCAP,
+                                       SLOPES, BIAS,   SINKS,  CAUSAL | SOFTCAP | SLOPES_BATCH | BIAS | SINKS};
+    for (int t = 1; t < 3; t++)
+        foreach (i, sizes) {
+            struct spec s = {.b = 1, .left = 70, .right = 9, .d = sizes[i][0], .dv = sizes[i][1]};
+            foreach (o, options) {
+                s.has = options[o];
+                s.bias_dims = o % 2 ? SQ | SK : H | SQ | SK;
+                s.bias = floats[o % 3];
+                s.use = ((size_t)t + i + o) % 3 ? SUITE_ALL : SUITE_CHECK;
+                aligned_case(floats[t], (int)sizes[i][2], s);
+            }
+            s.layout = SAKER_THD;
+            s.b = 3;
+            s.has = CAUSAL;
+            aligned_case(floats[t], (int)sizes[i][2], s);
+            s.has = CAUSAL | SLOPES;
+            aligned_case(floats[t], (int)sizes[i][2], s);
+        }
 }
 
 /* ---------------------------------------------------------------- quantised inputs */
@@ -451,6 +501,7 @@ static void make_lists(void)
     feature_cases();
     shape_cases();
     named_cases();
+    aligned_cases();
     quant_cases();
     random_cases();
     bench_cases();

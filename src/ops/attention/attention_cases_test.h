@@ -50,6 +50,7 @@ struct spec {
     int64_t block;
     int64_t pad; /* thd: bias and mask are so much shorter than the tokens */
     const char *note;
+    const char *kernel, *gradient; /* CUDA: a word of what runs forward and backward; NULL: whatever */
 };
 
 extern suite_list attention_forward_list, attention_backward_list;

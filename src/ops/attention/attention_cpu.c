@@ -184,7 +184,7 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     int pad = (int)up_to(n, c->v_tile.granule);
     int64_t keys = up_to(least(c->block_k, p->s->s.k_len - j0), c->v_tile.granule);
     float *s = (float *)(scratch + c->in_s), *extra = (float *)(scratch + c->in_extra);
-    float factor = panel_scores(p, q, from, n, extra, s, NULL);
+    float factor = panel_scores(p, q, from, n, scratch, s, NULL);
     raise_max(w, nr, n, factor, s);
     bool straight = GROUPS && c->v_kind == SKR_GEMM_BF16 && !any_bad && !job->drop && job->mode != SKR_ATTENTION_I8_P;
     const void *pp = scratch + c->in_p;

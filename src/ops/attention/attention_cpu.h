@@ -49,9 +49,12 @@ static seq_t sequence(const job_t *job, int64_t b)
     const skr_attention_cpu *c = &job->cpu;
     if (c->table_at >= 0)
         return table_of(job)[b];
-    return (seq_t){skr_attention_plain(job), b * up_to(job->length_k, c->s_tile.mr),
-                   b * up_to(job->length_k, c->v_tile.granule), b * blocks_of(job->length_k, c->block_k),
-                   b * blocks_of(job->length, c->block_q)};
+    return (seq_t){skr_attention_plain(job),
+                   b * up_to(job->length_k, c->s_tile.mr),
+                   b * up_to(job->length_k, c->v_tile.granule),
+                   b * blocks_of(job->length_k, c->block_k),
+                   b * blocks_of(job->length, c->block_q),
+                   (double)b * (double)job->length * (double)job->length_k};
 }
 
 /* The sequence that block `at` of keys (or queries) belongs to; -1: there are fewer blocks. */
@@ -113,6 +116,7 @@ static bool make_table(const job_t *job)
         at.v_row += up_to(at.s.k_len, c->v_tile.granule);
         at.k_block += blocks_of(at.s.k_len, c->block_k);
         at.q_block += blocks_of(at.s.q_len, c->block_q);
+        at.pairs += (double)at.s.q_len * (double)at.s.k_len;
         at.s.q = q;
         at.s.k = k;
     }

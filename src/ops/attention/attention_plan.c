@@ -64,8 +64,6 @@ static void cut_keys(skr_attention_job *job, int64_t *at)
     c->v_panels = skr_ceil_div(job->d_v, c->v_tile.mr);
     c->extras = job->bias.data || job->mask.data || job->key_mask.data || job->q_ids.data || job->q_positions.data ||
                 job->k_positions.data;
-    c->plain = !c->extras && job->softcap == 0 && !job->slopes.data && job->scale > 0 && !job->drop &&
-               job->mode != SKR_ATTENTION_I8_P && !job->descale_block;
     c->table_at = job->cu_k.data ? skr_take(at, skr_mul(job->batch + 1, sizeof(skr_attention_sequence))) : -1;
     c->k_blocks = count_blocks(job, job->length_k, c->block_k);
     c->q_blocks = count_blocks(job, job->length, c->block_q);
@@ -122,7 +120,18 @@ static void cut_backward(skr_attention_job *job, int64_t *at)
     bool parts = job->group > 1;
     c->dk_at = parts && job->dk.data ? skr_take(at, skr_mul(keys, job->d * 4)) : -1;
     c->dv_at = parts && job->dv.data ? skr_take(at, skr_mul(keys, job->d_v * 4)) : -1;
-    c->parts_at = skr_take(at, skr_mul(skr_mul(job->batch, job->heads), 2 * 8));
+    c->slopes_at = skr_take(at, skr_mul(skr_mul(c->k_blocks, job->heads), 8));
+    c->sinks_at = skr_take(at, skr_mul(skr_mul(job->batch, job->heads), 8));
+}
+
+/* Heads that take longer than the others together leave threads idle: they are cut into pieces, at the price of making
+ * their scores twice. Which, the kernel finds out (attention_backward_cpu.c); here: whether to look. */
+static int64_t pieces_of(const skr_attention_job *job, int width)
+{
+    enum { MOST_TASKS = 1 << 16 };
+    int64_t all = skr_mul(job->heads, job->batch);
+    bool uneven = job->cu_k.data && skr_mul(all, 2 * (int64_t)width) <= MOST_TASKS;
+    return all < width || uneven ? width : 1;
 }
 
 static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int width)
@@ -161,13 +170,15 @@ static saker_status plan_backward(skr_call *call, skr_attention_job *job, const 
     int64_t at = 0;
     cut_backward(job, &at);
     cut_backward_scratch(job, &at, target->width);
+    c->pieces = pieces_of(job, target->width);
     bool some = job->length && job->length_k && job->batch && job->heads;
     if (c->table_at >= 0)
         skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
     if (some)
         skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));
     if (job->batch && job->heads)
-        skr_cpu_step(plan, SKR_ATTENTION_ROWS, skr_mul(job->heads, job->batch));
+        skr_cpu_step(plan, SKR_ATTENTION_ROWS,
+                     skr_mul(skr_mul(job->heads, job->batch), c->pieces > 1 ? 2 * c->pieces : 1));
     skr_cpu_step(plan, SKR_ATTENTION_SUM, c->dk_at >= 0 || c->dv_at >= 0 ? skr_mul(job->heads_k, c->k_blocks) + 1 : 1);
     if (job->dbias.data) {
         c->bias_blocks_q = job->bias_dims[2] > 1 ? skr_ceil_div(job->bias_dims[2], c->block_q) : 1;

@@ -60,42 +60,48 @@ SKR_FN bool by_positions(const job_t *job)
     return job->q_positions.data || job->k_positions.data;
 }
 
-/* Addends of one query for n keys from j0 on, nr apart. */
-static void extra_row(const panel_t *p, int lane, int64_t j0, int n, float *to)
+/* Whether pairs are asked about one by one. */
+SKR_FN bool asks_pairs(const job_t *job)
+{
+    return job->mask.data || job->key_mask.data || job->q_ids.data || by_positions(job);
+}
+
+/* Addends of one query for n keys from j0 on. */
+static void extra_row(const panel_t *p, int lane, int64_t j0, int n, float *row)
 {
     const job_t *job = p->job;
     const skr_attention_matrix *bias = &job->bias;
     int64_t of_tokens = job->packed ? 0 : p->b, i = p->i0 + lane;
     int64_t pi = skr_attention_place(&job->q_positions, of_tokens, p->s->s.q, i);
-    bool asks = job->mask.data || job->key_mask.data || job->q_ids.data || by_positions(job);
-    float row[64];
-    for (int at = 0; at < n; at += 64) {
-        int part = n - at < 64 ? n - at : 64;
-        for (int k = 0; !bias->data && k < part; k++)
-            row[k] = 0;
-        if (bias->data)
-            load_run(bias->type, bias->data,
-                     p->b * bias->batch + p->h * bias->head + i * bias->query + (j0 + at) * bias->key, bias->key, part,
-                     row);
-        for (int k = 0; asks && k < part; k++) {
-            int64_t j = j0 + at + k, pj = skr_attention_place(&job->k_positions, of_tokens, p->s->s.k, j);
-            if (!skr_attention_sees(job, &p->s->s, p->b, p->h, i, j, pi, pj))
-                row[k] = -__builtin_inff();
-            else if (by_positions(job) && job->slopes.data)
-                row[k] -= p->slope * (float)(pi > pj ? pi - pj : pj - pi);
-        }
-        for (int k = 0; k < part; k++)
-            to[(at + k) * p->nr + lane] = row[k];
+    if (bias->data)
+        load_run(bias->type, bias->data, p->b * bias->batch + p->h * bias->head + i * bias->query + j0 * bias->key,
+                 bias->key, n, row);
+    else
+        __builtin_memset(row, 0, (size_t)n * 4);
+    for (int k = 0; asks_pairs(job) && k < n; k++) {
+        int64_t j = j0 + k, pj = skr_attention_place(&job->k_positions, of_tokens, p->s->s.k, j);
+        if (!skr_attention_sees(job, &p->s->s, p->b, p->h, i, j, pi, pj))
+            row[k] = -__builtin_inff();
+        else if (by_positions(job) && job->slopes.data)
+            row[k] -= p->slope * (float)(pi > pj ? pi - pj : pj - pi);
     }
 }
 
-static void make_extra(const panel_t *p, int64_t j0, int n, float *to)
+/* [n][nr], from rows of queries in room, or from the bias as it lies. */
+static void make_extra(const panel_t *p, int64_t j0, int n, float *room, float *to)
 {
-    for (int lane = 0; lane < p->rows; lane++)
-        extra_row(p, lane, j0, n, to);
-    for (int lane = p->rows; lane < p->nr; lane++)
-        for (int k = 0; k < n; k++)
-            to[k * p->nr + lane] = 0;
+    const job_t *job = p->job;
+    const skr_attention_matrix *bias = &job->bias;
+    const float *rows = room;
+    int64_t stride = n;
+    if (bias->data && bias->type == SKR_F32 && bias->key == 1 && !asks_pairs(job)) {
+        rows = (const float *)bias->data + p->b * bias->batch + p->h * bias->head + p->i0 * bias->query + j0;
+        stride = bias->query;
+    } else {
+        for (int lane = 0; lane < p->rows; lane++)
+            extra_row(p, lane, j0, n, room + (int64_t)lane * n);
+    }
+    pack_moved(SKR_GEMM_F32, (const char *)rows, stride, 1, p->rows, p->nr, 1, n, n, (char *)to);
 }
 
 /* Dropout's factors. */
@@ -157,63 +163,103 @@ static void to_floats(int n, float *s)
         v_store_float(SKR_F32, s, k, v_of_int(v_bits(v_load(SKR_F32, s, k))));
 }
 
-/* All options, in units of ln 2. slope: NULL, or receives the softcap's derivative. */
-static void make_scores(const panel_t *p, int64_t j0, int n, const float *extra, float *s, float *slope)
+/* Descales of blocks of tokens. */
+static void scale_blocks(const panel_t *p, int64_t j0, int n, float *s)
 {
     const job_t *job = p->job;
-    int nr = p->nr;
-    bool blocks = job->descale_block && job->mode != SKR_ATTENTION_I8_KV;
-    bool alibi = job->slopes.data && !by_positions(job);
-    _Alignas(64) float place[MAX_NR];
-    for (int r = 0; r < nr; r++)
-        place[r] = (float)(p->i0 + r + p->diagonal - j0);
-    vf cap = v_set1(job->softcap), one = v_set1(1.0f);
     for (int k = 0; k < n; k++) {
-        float factor = p->factor;
-        if (blocks)
-            factor *= scale_at(&job->k_descale, p->b, p->hk, scale_block(job, j0 + k));
-        for (int r = 0; r < nr; r += SKR_LANES) {
-            int at = k * nr + r;
-            vf x = v_mul(v_load(SKR_F32, s, at), v_set1(factor));
-            if (blocks)
-                x = v_mul(x, v_load(SKR_F32, p->q_scale, r));
-            if (job->softcap != 0) {
-                vf t = v_tanh(v_div(x, cap));
-                x = v_mul(cap, t);
-                if (slope)
-                    v_store_float(SKR_F32, slope, at, v_fnma(t, t, one));
-            }
-            if (extra)
-                x = v_add(x, v_load(SKR_F32, extra, at));
-            if (alibi)
-                x = v_fnma(v_set1(p->slope), v_abs(v_sub(v_load(SKR_F32, place, r), v_set1((float)k))), x);
-            /* what is not seen stays so, even if the product was NaN */
-            if (extra)
-                x = v_select(v_eq(v_load(SKR_F32, extra, at), v_set1(-__builtin_inff())), v_set1(-__builtin_inff()), x);
-            v_store_float(SKR_F32, s, at, v_mul(x, v_set1(LOG2E)));
-        }
+        vf factor = v_set1(scale_at(&job->k_descale, p->b, p->hk, scale_block(job, j0 + k)));
+        for (int at = k * p->nr, r = 0; r < p->nr; r += SKR_LANES)
+            v_store_float(SKR_F32, s, at + r,
+                          v_mul(v_mul(v_load(SKR_F32, s, at + r), factor), v_load(SKR_F32, p->q_scale, r)));
     }
 }
 
+/* s = cap tanh(unit s) of n scores, whole vectors. slope: NULL, or receives the derivative by the argument times cap.
+ */
+SKR_TAIL void cap_scores(int n, float unit, float cap, float *s, float *slope)
+{
+    for (int k = 0; k < n; k += SKR_LANES) {
+        vf t = v_tanh(v_mul(v_load(SKR_F32, s, k), v_set1(unit)));
+        v_store_float(SKR_F32, s, k, v_mul(t, v_set1(cap)));
+        if (slope)
+            v_store_float(SKR_F32, slope, k, v_fnma(t, t, v_set1(1.0f)));
+    }
+}
+
+static void scale_scores(int n, float factor, float *s)
+{
+    for (int k = 0; k < n; k += SKR_LANES)
+        v_store_float(SKR_F32, s, k, v_mul(v_load(SKR_F32, s, k), v_set1(factor)));
+}
+
+/* s = factor s + extra; what is not seen stays so, even if the product was NaN. */
+SKR_TAIL void add_extra(int n, float factor, const float *extra, float *s)
+{
+    const vf none = v_set1(-__builtin_inff());
+    for (int k = 0; k < n; k += SKR_LANES) {
+        vf more = v_load(SKR_F32, extra, k), x = v_fma(v_load(SKR_F32, s, k), v_set1(factor), more);
+        v_store_float(SKR_F32, s, k, v_select(v_eq(more, none), none, x));
+    }
+}
+
+/* s = factor s - slope |i - j|. */
+SKR_TAIL void add_slope(const panel_t *p, int64_t j0, int n, float factor, float *s)
+{
+    _Alignas(64) float place[MAX_NR];
+    for (int r = 0; r < p->nr; r++)
+        place[r] = (float)(p->i0 + r + p->diagonal - j0);
+    for (int k = 0; k < n; k++)
+        for (int at = k * p->nr, r = 0; r < p->nr; r += SKR_LANES) {
+            vf x = v_mul(v_load(SKR_F32, s, at + r), v_set1(factor));
+            vf apart = v_abs(v_sub(v_load(SKR_F32, place, r), v_set1((float)k)));
+            v_store_float(SKR_F32, s, at + r, v_fnma(v_set1(p->slope), apart, x));
+        }
+}
+
+/* Every option, one after the other; returns what the scores are still to be multiplied by. extra, slope: NULL, or the
+ * addends, and where the softcap's derivative goes. */
+static float make_scores(const panel_t *p, int64_t j0, int n, const float *extra, float *s, float *slope)
+{
+    const job_t *job = p->job;
+    float factor = p->factor;
+    int all = n * p->nr;
+    if (job->descale_block && job->mode != SKR_ATTENTION_I8_KV)
+        scale_blocks(p, j0, n, s);
+    if (job->softcap != 0) {
+        cap_scores(all, factor / job->softcap, job->softcap, s, slope);
+        factor = 1;
+    }
+    if (job->slopes.data && !by_positions(job)) {
+        add_slope(p, j0, n, factor, s);
+        factor = 1;
+    }
+    if (extra)
+        add_extra(all, factor, extra, s);
+    else if (!(factor > 0)) /* the largest score must stay the largest */
+        scale_scores(all, factor, s);
+    return extra || !(factor > 0) ? 1 : factor;
+}
+
 /* Scores of n keys from j0 on, n at least 1, j0 a multiple of the tile's rows: [n][nr] in s, to be multiplied by what
- * it returns (then they are in units of ln 2). q: the panel. */
-static float panel_scores(const panel_t *p, const char *q, int64_t j0, int n, float *extra, float *s, float *slope)
+ * it returns (then they are in units of ln 2). q: the panel. slope: NULL, or receives the softcap's derivative. */
+static float panel_scores(const panel_t *p, const char *q, int64_t j0, int n, char *scratch, float *s, float *slope)
 {
     const job_t *job = p->job;
     const skr_attention_cpu *c = &job->cpu;
     int mr = c->s_tile.mr, nr = p->nr;
     const char *k = k_panel(job, p->hk, p->s->k_row + j0);
     int64_t each = (int64_t)mr * c->d_pad * kind_bytes(c->s_kind);
+    float *extra = c->extras ? (float *)(scratch + c->in_extra) : NULL;
     for (int at = 0; at < n; at += mr, k += each)
         micro(c->s_kind, c->d_pad, k, q, s + at * nr);
     if (c->s_kind == SKR_GEMM_I8)
         to_floats(n * nr, s);
-    if (c->extras)
-        make_extra(p, j0, n, extra);
-    if (!c->plain)
-        make_scores(p, j0, n, c->extras ? extra : NULL, s, slope);
+    if (extra)
+        make_extra(p, j0, n, (float *)(scratch + c->in_rows), extra);
+    float factor = make_scores(p, j0, n, extra, s, slope);
     cut_window(p, j0, n, s);
-    return c->plain ? p->factor * LOG2E : 1;
+    return factor * LOG2E;
 }
 
 #endif

@@ -51,6 +51,7 @@ static void widths(void)
     foreach (k, wide) {
         all((struct spec){.x = SAKER_BF16, ROWS(2), .n = wide[k], .has = IN_PLACE});
         all((struct spec){.x = SAKER_F32, ROWS(2), .n = wide[k], .smoothing = 0.1f});
+        all((struct spec){.x = floats[k % 2], ROWS(1), .n = wide[k]});
     }
     all((struct spec){.x = SAKER_F16, ROWS(1), .n = 600000, .has = IN_PLACE});
 }

@@ -29,27 +29,34 @@ enum { SKR_GEMM_SIDE = 64 };
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
-/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
-enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
-typedef struct skr_gemm_tma {
-    skr_tensor_map a, b, d;
-    int32_t columns; /* of a block's tile */
-    int32_t cluster; /* blocks below each other that share b: 1 or 2 */
-    int32_t tiles_m; /* clusters' rows of tiles */
+/* CUDA: how the tiles are dealt out to the units (clusters of blocks), and how some are cut along k (gemm_work.cuh). */
+typedef struct skr_gemm_cut {
+    int32_t units;        /* that share the work */
+    int32_t whole;        /* tiles that are dealt out whole */
+    int32_t left, slices; /* tiles that are cut along k, and into how many equal parts */
+} skr_gemm_cut;
+
+/* CUDA: what the blocks of the tensor core kernels (gemm_tma.cuh, gemm_mma.cuh) work through. */
+typedef struct skr_gemm_work {
+    skr_tensor_map a, b, d; /* Hopper's copy engine reads and writes by them */
+    int32_t columns;        /* of a block's tile */
+    int32_t cluster;        /* blocks below each other that share b: 1 or 2 */
+    int32_t tiles_m;        /* clusters' rows of tiles */
     int32_t tiles_n, batches;
     int32_t batch_a, batch_b; /* 0: the same matrix for every batch index */
     int32_t group;            /* rows of tiles that are walked together */
     int32_t steps;            /* of k, for each tile */
-    int32_t units;            /* clusters that share the work */
-    int32_t whole;            /* tiles that are dealt out whole (gemm_work.cuh) */
-    int32_t left, slices;     /* tiles that are cut along k, and into how many equal parts */
-    int32_t at, bt;           /* m runs along memory in a, n does in b; else k */
-    int32_t plain;            /* no option but one factor, d as the kernel stores it best */
-    int32_t store;            /* d is written by the copy engine */
-    int32_t once;             /* b is read once: L2 need not keep it */
-    int32_t finish;           /* every tile goes through the workspace */
+    skr_gemm_cut cut;
+    int32_t at, bt; /* m runs along memory in a, n does in b; else k */
+    int32_t plain;  /* no option but one factor, d as the kernel stores it best */
+    int32_t store;  /* d is written by the copy engine */
+    int32_t once;   /* b is read once: L2 need not keep it */
+    int32_t finish; /* every tile goes through the workspace */
     int64_t slots_at;
-} skr_gemm_tma;
+} skr_gemm_work;
+
+/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
+enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
 
 /* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
  * step, dynamic shared memory. */
@@ -101,7 +108,7 @@ typedef struct skr_gemm_job {
     int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
     int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;
     /* CUDA plan; m_tiles and n_tiles count sides of 64 there; seg is what shares its scales along k, segs its steps */
-    skr_gemm_tma tma;
+    skr_gemm_work work;
     skr_gemm_groups groups;
     int32_t a_load, b_load; /* gemm_mma.cuh */
 } skr_gemm_job;

@@ -24,6 +24,31 @@ static void add_step(skr_plan *plan, skr_cuda_kernel *kernel, int64_t blocks)
     step->overlap = true;
 }
 
+skr_gemm_cut skr_gemm_cut_of(int schedule, int64_t tiles, int64_t steps, int64_t resident)
+{
+    int64_t units = skr_min(resident, tiles);
+    bool cuts = schedule >= SKR_GEMM_SPLIT_K;
+    if (schedule == SKR_GEMM_DATA_PARALLEL)
+        units = tiles;
+    else if (schedule == SKR_GEMM_SPLIT_K) /* equal parts of each tile, to fill the GPU */
+        units = tiles * skr_max(1, skr_min(resident / tiles, steps / 2));
+    else if (schedule == SKR_GEMM_STREAM_K)
+        units = skr_min(resident, skr_max(1, skr_mul(tiles, steps) / 2));
+    if (tiles % units * steps < 2 * units) /* no part has less than 2 steps */
+        cuts = false;
+    skr_gemm_cut c = {.units = (int32_t)units, .whole = (int32_t)(cuts ? tiles / units * units : tiles)};
+    c.left = (int32_t)tiles - c.whole;
+    c.slices = c.left ? c.units / c.left : 0;
+    return c;
+}
+
+bool skr_gemm_may_cut(const skr_gemm_job *job, int schedule, const skr_gemm_cut *cut)
+{
+    if (job->schedule)
+        return schedule == job->schedule;
+    return schedule == SKR_GEMM_PERSISTENT || (schedule > SKR_GEMM_PERSISTENT && cut->left);
+}
+
 /* Sums of products of whole numbers that no scale touches on the way. */
 static bool integers(const skr_gemm_job *job)
 {
@@ -74,9 +99,9 @@ static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
         skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || !vectors(job, &job->a, job->m, job->k) ||
         !vectors(job, &job->b, job->k, job->n))
         return false;
-    job->tma.plain = job->scaling == SKR_GEMM_NONE && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
-                     !job->pre.at.data && !job->saved.at.data && !job->dbias.data && job->d.at.type == SKR_F32 &&
-                     job->d.at.col_stride == 1 && vectors(job, &job->d, job->m, job->n);
+    job->work.plain = job->scaling == SKR_GEMM_NONE && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
+                      !job->pre.at.data && !job->saved.at.data && !job->dbias.data && job->d.at.type == SKR_F32 &&
+                      job->d.at.col_stride == 1 && vectors(job, &job->d, job->m, job->n);
     plan->variant = "fma f32 128x128";
     skr_step *step = skr_plan_step(plan);
     step->kernel = &fma_kernel;
@@ -89,8 +114,8 @@ static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
 /* Tiles that were left in the workspace. */
 static void plan_finish(const skr_gemm_job *job, skr_plan *plan)
 {
-    const skr_gemm_tma *t = &job->tma;
-    int64_t tiles = (int64_t)t->tiles_m * t->tiles_n * t->batches - (t->finish ? 0 : t->whole);
+    const skr_gemm_work *t = &job->work;
+    int64_t tiles = (int64_t)t->tiles_m * t->tiles_n * t->batches - (t->finish ? 0 : t->cut.whole);
     if (tiles > 0)
         add_step(plan, integers(job) ? &finish_int : &finish_float,
                  tiles * (2 * t->cluster) * (t->columns / SKR_GEMM_SIDE));

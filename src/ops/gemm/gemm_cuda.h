@@ -6,6 +6,19 @@
 #include "../../cuda/launch.h"
 #include "gemm_op.h"
 
+/* The names of a kernel, by schedule; at SKR_GEMM_AUTO that with groups, which have no schedule. */
+#define SKR_GEMM_VARIANTS(text)                                                                                        \
+    {                                                                                                                  \
+        text " groups", text " data-parallel", text " persistent", text " split-K", text " stream-K"                   \
+    }
+enum { SKR_GEMM_N_VARIANTS = SKR_GEMM_STREAM_K + 1 };
+
+/* How a schedule cuts tiles of so many k steps among the units that a GPU holds at once. */
+skr_gemm_cut skr_gemm_cut_of(int schedule, int64_t tiles, int64_t steps, int64_t resident);
+/* Whether to weigh a schedule against others: the one that was asked for; else all but data-parallel, which persistent
+ * blocks do better, and those that cut without anything to cut. */
+bool skr_gemm_may_cut(const skr_gemm_job *job, int schedule, const skr_gemm_cut *cut);
+
 saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 
 /* Adds the step of a Hopper kernel and takes its workspace at *at; false when none takes the job. Where it leaves

@@ -12,11 +12,11 @@ template <class S> struct gemm_finish {
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
         __shared__ gemm_sums<S> sums;
-        const skr_gemm_tma &t = job.tma;
+        const skr_gemm_work &t = job.work;
         wait_for_previous();
         let_next_start();
         int parts = t.columns / SKR_GEMM_SIDE, groups = 2 * t.cluster, each = parts * groups;
-        int begin = t.finish ? 0 : t.whole, count = t.tiles_m * t.tiles_n * t.batches - begin;
+        int begin = t.finish ? 0 : t.cut.whole, count = t.tiles_m * t.tiles_n * t.batches - begin;
         for (int64_t i = blockIdx.x; i < (int64_t)count * each; i += gridDim.x) {
             int tile = begin + (int)(i / each), rest = (int)(i % each), part = rest % parts, group = rest / parts;
             int m0, n0, z;
@@ -32,17 +32,18 @@ template <class S> struct gemm_finish {
     }
 
     /* How many parts the tile was cut into; 0: it is whole. */
-    __device__ __forceinline__ static int parts_of(const skr_gemm_tma &t, int tile)
+    __device__ __forceinline__ static int parts_of(const skr_gemm_work &t, int tile)
     {
-        int which = tile - t.whole, rest = t.steps - gemm_slice(t, t.slices), ranges = t.units - t.slices * t.left;
+        int which = tile - t.cut.whole, rest = t.steps - gemm_slice(t, t.cut.slices),
+            ranges = t.cut.units - t.cut.slices * t.cut.left;
         if (which < 0)
             return 0;
         if (ranges == 0)
-            return t.slices;
+            return t.cut.slices;
         /* The last range that begins before the remainder's end: inside of it, it is a second piece. */
         int64_t begin = (int64_t)which * rest, end = begin + rest;
-        int v = (int)((end * ranges - 1) / ((int64_t)t.left * rest));
-        return t.slices + 1 + (gemm_range(t, v) > begin);
+        int v = (int)((end * ranges - 1) / ((int64_t)t.cut.left * rest));
+        return t.cut.slices + 1 + (gemm_range(t, v) > begin);
     }
 
     __device__ __forceinline__ static S value(uint32_t raw)
@@ -56,11 +57,11 @@ template <class S> struct gemm_finish {
     __device__ __forceinline__ static void gather(const skr_gemm_job &job, gemm_sums<S> &sums, int tile, int group,
                                                   int part)
     {
-        const skr_gemm_tma &t = job.tma;
+        const skr_gemm_work &t = job.work;
         int thread = threadIdx.x % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
         bool halves = job.gated == SKR_GEMM_HALVES;
         int cut = parts_of(t, tile);
-        int slot = cut ? (tile - t.whole) * (t.slices + 2) : t.left * (t.slices + 2) + tile;
+        int slot = cut ? (tile - t.cut.whole) * (t.cut.slices + 2) : t.cut.left * (t.cut.slices + 2) + tile;
         S x[4][4] = {};
         int offset[4];
 #pragma unroll

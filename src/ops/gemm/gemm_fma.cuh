@@ -88,7 +88,7 @@ struct gemm_fma {
         const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
         const int row = warp % 2 * 64 + lane / 4 * 4, col = warp / 2 * 32 + lane % 4 * 4;
         multiply(job, s, gemm_batch(job, batch), m0, n0, row, col, sum);
-        if (job.tma.plain) {
+        if (job.work.plain) {
             store(job, gemm_batch(job, batch), m0 + row, n0 + col, sum);
             return;
         }

@@ -56,8 +56,8 @@ struct gemm_tiles {
         }
         int64_t depth = job.groups.of == SKR_GEMM_OF_KS ? table[group].count : job.k;
         t = {(int)(rest % down * side), (int)(rest / down * side), group, 0, (int)((depth + step - 1) / step), -1};
-        if (job.groups.of == SKR_GEMM_OF_ROWS && job.tma.steps)
-            t.last = job.tma.steps; /* where scales cut k, there are more */
+        if (job.groups.of == SKR_GEMM_OF_ROWS && job.work.steps)
+            t.last = job.work.steps; /* where scales cut k, there are more */
         tile += gridDim.x;
         return true;
     }

@@ -4,16 +4,12 @@
 
 SKR_FATBIN(gemm_mma_sm80)
 
-#define SCHEDULES(text)                                                                                                \
-    {                                                                                                                  \
-        text " data-parallel", text " persistent", text " split-K", text " stream-K", text " groups"                   \
-    }
-
 static const struct {
     int type, at, bt, any, wide;
-    const char *variant[5];
+    const char *variant[SKR_GEMM_N_VARIANTS];
 } shapes[] = {
-#define SKR_GEMM_MMA(type, T, layout, AT, BT, any, wide) {T, AT, BT, any, wide, SCHEDULES("mma " #type " " #layout)},
+#define SKR_GEMM_MMA(type, T, layout, AT, BT, any, wide)                                                               \
+    {T, AT, BT, any, wide, SKR_GEMM_VARIANTS("mma " #type " " #layout)},
 #include "gemm_mma.def"
 };
 static skr_cuda_kernel kernels[] = {
@@ -108,58 +104,26 @@ static int shape_of(skr_gemm_job *job, int type)
 
 /* ---------------------------------------------------------------- schedules */
 
-enum { DATA_PARALLEL, PERSISTENT, SPLIT_K, STREAM_K, GROUPS };
-
-/* How a schedule cuts the tiles among the blocks that a GPU holds at once (gemm_work.cuh). */
-static void cut(skr_gemm_tma *t, int schedule, int64_t tiles, int64_t resident)
-{
-    int64_t units = skr_min(resident, tiles);
-    switch (schedule) {
-    case DATA_PARALLEL:
-        units = tiles;
-        break;
-    case SPLIT_K: /* as many equal parts of each tile as fill the GPU, at least 2 steps in each */
-        units = tiles * skr_max(1, skr_min(resident / tiles, t->steps / 2));
-        break;
-    case STREAM_K:
-        units = skr_min(resident, skr_max(1, skr_mul(tiles, t->steps) / 2));
-        break;
-    }
-    bool cuts = schedule >= SPLIT_K && units > 1 && !(schedule == SPLIT_K && units == tiles) &&
-                tiles % units * t->steps >= 2 * units; /* no slices of less than 2 steps */
-    t->units = (int32_t)units;
-    t->whole = (int32_t)(cuts ? tiles / units * units : tiles);
-    t->left = (int32_t)(tiles - t->whole);
-    t->slices = t->left ? t->units / t->left : 0;
-}
-
 /* Steps that the slowest block does one after the other; what adding parts up costs is about 12 of them, and 64 KiB
  * for each part. */
-static double cost(const skr_gemm_tma *t, int64_t resident)
+static double cost(const skr_gemm_cut *c, int64_t steps, int64_t resident)
 {
-    double steps = (double)(skr_ceil_div(t->whole, skr_min(t->units, resident)) * (t->steps + 3));
-    if (t->left)
-        steps += (double)t->steps * t->left / t->units + 12 + (double)t->left * (t->slices + 2) * 0.1;
-    return steps;
+    double all = (double)(skr_ceil_div(c->whole, skr_min(c->units, resident)) * (steps + 3));
+    if (c->left)
+        all += (double)steps * c->left / c->units + 12 + (double)c->left * (c->slices + 2) * 0.1;
+    return all;
 }
 
 static int choose(skr_gemm_job *job, int64_t tiles, int64_t resident)
 {
-    int best = -1;
+    int best = SKR_GEMM_AUTO;
     double least = 0;
-    skr_gemm_tma chosen = job->tma;
-    for (int s = DATA_PARALLEL; s <= STREAM_K; s++) {
-        if (job->schedule ? s != job->schedule - 1 : s == DATA_PARALLEL)
-            continue;
-        skr_gemm_tma t = job->tma;
-        cut(&t, s, tiles, resident);
-        if (!job->schedule && s >= SPLIT_K && !t.left)
-            continue;
-        double steps = cost(&t, resident);
-        if (best < 0 || steps < least)
-            best = s, least = steps, chosen = t;
+    for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++) {
+        skr_gemm_cut c = skr_gemm_cut_of(s, tiles, job->work.steps, resident);
+        double steps = cost(&c, job->work.steps, resident);
+        if (skr_gemm_may_cut(job, s, &c) && (!best || steps < least))
+            best = s, least = steps, job->work.cut = c;
     }
-    job->tma = chosen;
     return best;
 }
 
@@ -187,9 +151,9 @@ static int prepare(skr_gemm_job *job, skr_plan *plan)
     int shape = why ? -1 : shape_of(job, type);
     if (why)
         skr_why(plan, "matrix instructions of a warp: %s", why);
-    job->tma.columns = SKR_GEMM_MMA_SIDE;
-    job->tma.cluster = 1;
-    job->tma.steps = (int32_t)(why ? 0 : steps);
+    job->work.columns = SKR_GEMM_MMA_SIDE;
+    job->work.cluster = 1;
+    job->work.steps = (int32_t)(why ? 0 : steps);
     return shape;
 }
 
@@ -222,7 +186,7 @@ bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     if (job->d.at.col_stride != 1 && job->d.row == 1 && skr_gemm_may_swap(job))
         skr_gemm_swap(job);
     int shape = prepare(job, plan);
-    skr_gemm_tma *t = &job->tma;
+    skr_gemm_work *t = &job->work;
     int64_t tiles_m = skr_ceil_div(job->m, SKR_GEMM_MMA_SIDE), tiles_n = skr_ceil_div(job->n, SKR_GEMM_MMA_SIDE);
     int64_t tiles = skr_mul(skr_mul(tiles_m, tiles_n), job->batch.m);
     if (shape < 0 || tiles < 1 || tiles > 1 << 24)
@@ -232,11 +196,12 @@ bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->batches = (int32_t)job->batch.m;
     t->group = 16;
     int schedule = choose(job, tiles, resident_of(shape, target));
-    t->slots_at = skr_take(at, skr_mul((int64_t)t->left * (t->slices + 2), SKR_GEMM_MMA_SIDE * SKR_GEMM_MMA_SIDE * 4));
+    t->slots_at =
+        skr_take(at, skr_mul((int64_t)t->cut.left * (t->cut.slices + 2), SKR_GEMM_MMA_SIDE * SKR_GEMM_MMA_SIDE * 4));
     plan->variant = shapes[shape].variant[schedule];
-    skr_why(plan, "%lld tiles of 128x128, %d k steps, %d blocks; a %s, b %s", (long long)tiles, t->steps, t->units,
+    skr_why(plan, "%lld tiles of 128x128, %d k steps, %d blocks; a %s, b %s", (long long)tiles, t->steps, t->cut.units,
             load_text(job->a_load), load_text(job->b_load));
-    add_step(plan, shape, t->units);
+    add_step(plan, shape, t->cut.units);
     return true;
 }
 
@@ -252,7 +217,7 @@ bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *targe
     table->overlap = true;
     if (shape < 0)
         return false;
-    plan->variant = shapes[shape].variant[GROUPS];
+    plan->variant = shapes[shape].variant[SKR_GEMM_AUTO];
     skr_why(plan, "blocks that stay walk the groups in tiles of 128x128; a %s, b %s", load_text(g->a_load),
             load_text(g->b_load));
     add_step(plan, shape, resident_of(shape, target));

@@ -24,22 +24,6 @@ template <int T> struct gemm_widen {
         lo = __byte_perm(even, odd, 0x5140), hi = __byte_perm(even, odd, 0x7362);
     }
 
-    template <int TYPE> __device__ __forceinline__ static uint32_t fp8(uint32_t codes)
-    {
-        uint32_t two;
-#if __CUDA_ARCH__ >= 890
-        if (TYPE == SKR_E4M3)
-            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-        else
-            asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-#else
-        float lo, hi;
-        fp8_values2<TYPE>(codes, lo, hi);
-        two = pack2<SKR_F16>(lo, hi);
-#endif
-        return two;
-    }
-
     /* Two whole numbers, less the zero point: 2^23 + u is a float whose last bits are u's. */
     __device__ __forceinline__ static uint32_t whole(uint32_t u0, uint32_t u1, float less)
     {
@@ -53,11 +37,11 @@ template <int T> struct gemm_widen {
             nibbles(raw.x, out.x, out.y);
             nibbles(raw.y, out.z, out.w);
         } else if (type == SKR_E4M3) {
-            out.x = fp8<SKR_E4M3>(raw.x & 0xffffu), out.y = fp8<SKR_E4M3>(raw.x >> 16);
-            out.z = fp8<SKR_E4M3>(raw.y & 0xffffu), out.w = fp8<SKR_E4M3>(raw.y >> 16);
+            out.x = fp8_halves2<SKR_E4M3>(raw.x & 0xffffu), out.y = fp8_halves2<SKR_E4M3>(raw.x >> 16);
+            out.z = fp8_halves2<SKR_E4M3>(raw.y & 0xffffu), out.w = fp8_halves2<SKR_E4M3>(raw.y >> 16);
         } else if (type == SKR_E5M2) {
-            out.x = fp8<SKR_E5M2>(raw.x & 0xffffu), out.y = fp8<SKR_E5M2>(raw.x >> 16);
-            out.z = fp8<SKR_E5M2>(raw.y & 0xffffu), out.w = fp8<SKR_E5M2>(raw.y >> 16);
+            out.x = fp8_halves2<SKR_E5M2>(raw.x & 0xffffu), out.y = fp8_halves2<SKR_E5M2>(raw.x >> 16);
+            out.z = fp8_halves2<SKR_E5M2>(raw.y & 0xffffu), out.w = fp8_halves2<SKR_E5M2>(raw.y >> 16);
         } else if (type == SKR_I8) {
             uint32_t x = raw.x ^ 0x80808080u, y = raw.y ^ 0x80808080u;
             float less = 8388736.0f + zero;

@@ -62,7 +62,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
     }
 
     __device__ __forceinline__ gemm_tma(const skr_gemm_job &j, uint32_t at)
-        : job(j), base(at), cluster(j.tma.cluster), rank((int)cluster_rank())
+        : job(j), base(at), cluster(j.work.cluster), rank((int)cluster_rank())
     {
         out = base + STAGES * STAGE, full = out + 2 * OUT, empty = full + STAGES * 8;
         static_assert(STAGES * STAGE + 2 * OUT + 2 * STAGES * 8 + 1024 <= SKR_GEMM_TMA_SHARED,
@@ -72,8 +72,8 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
     __device__ __forceinline__ void start() const
     {
         if (threadIdx.x == 256) {
-            tensor_prefetch(&job.tma.a);
-            tensor_prefetch(&job.tma.b);
+            tensor_prefetch(&job.work.a);
+            tensor_prefetch(&job.work.b);
         }
         if (threadIdx.x == 0) {
             for (int s = 0; s < STAGES; s++) {
@@ -101,11 +101,11 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
         for (int i = 0; i < BOXES; i++) {
             int x = BT ? col + i * 64 : k, y = BT ? k : col;
             if (cluster > 1)
-                tensor_load_each(to + i * PANEL, &job.tma.b, barrier, x, y, z, 3);
-            else if (job.tma.once)
-                tensor_load_once(to + i * PANEL, &job.tma.b, barrier, x, y, z);
+                tensor_load_each(to + i * PANEL, &job.work.b, barrier, x, y, z, 3);
+            else if (job.work.once)
+                tensor_load_once(to + i * PANEL, &job.work.b, barrier, x, y, z);
             else
-                tensor_load(to + i * PANEL, &job.tma.b, barrier, x, y, z);
+                tensor_load(to + i * PANEL, &job.work.b, barrier, x, y, z);
         }
     }
 
@@ -118,7 +118,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
         int stage = 0, phase = 0;
         gemm_work w(job, rank);
         while (w.next()) {
-            int za = job.tma.batch_a ? w.z : 0, zb = job.tma.batch_b ? w.z : 0;
+            int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
             for (int k = w.first; k < w.last; k++) {
                 uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
                 barrier_wait(empty + stage * 8, phase ^ 1);
@@ -126,9 +126,9 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                 if (AT) {
 #pragma unroll
                     for (int i = 0; i < BM / 64; i++)
-                        tensor_load(at + i * PANEL, &job.tma.a, barrier, w.row + i * 64, k * BK, za);
+                        tensor_load(at + i * PANEL, &job.work.a, barrier, w.row + i * 64, k * BK, za);
                 } else {
-                    tensor_load(at, &job.tma.a, barrier, k * BK, w.row, za);
+                    tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
                 }
                 if (cluster == 1 || rank == 0)
                     load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb);

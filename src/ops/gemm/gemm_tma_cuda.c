@@ -7,17 +7,12 @@ SKR_FATBIN(gemm_f16_sm90)
 SKR_FATBIN(gemm_i8_sm90)
 SKR_FATBIN(gemm_tf32_sm90)
 
-#define SCHEDULES(text)                                                                                                \
-    {                                                                                                                  \
-        text " data-parallel", text " persistent", text " split-K", text " stream-K"                                   \
-    }
-
 static const struct {
     int type, at, bt, columns;
-    const char *variant[4];
+    const char *variant[SKR_GEMM_N_VARIANTS];
 } shapes[] = {
 #define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
-    {T, AT, BT, columns, SCHEDULES("tma " #type " " #layout " 128x" #columns)},
+    {T, AT, BT, columns, SKR_GEMM_VARIANTS("tma " #type " " #layout " 128x" #columns)},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
@@ -26,8 +21,6 @@ static skr_cuda_kernel kernels[] = {
 #include "gemm_kernels.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-
-enum { DATA_PARALLEL, PERSISTENT, SPLIT_K, STREAM_K };
 
 /* ---------------------------------------------------------------- what the copy engine can read */
 
@@ -64,8 +57,9 @@ static const char *box_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int
 /* ---------------------------------------------------------------- which kernel, which schedule */
 
 typedef struct choice {
-    int shape, schedule, cluster, units, whole, left, slices;
+    int shape, schedule, cluster;
     int64_t tiles;
+    skr_gemm_cut cut;
     double us;
 } choice;
 
@@ -76,54 +70,30 @@ static double step_us(const skr_gemm_job *job, int columns, int cluster)
     return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
 }
 
-/* How a schedule cuts the tiles among the clusters that a GPU holds at once (gemm_work.cuh). False: it has no way that
- * differs from the simpler ones. */
-static bool cut(choice *c, int64_t steps, int64_t resident)
-{
-    int64_t tiles = c->tiles, units = skr_min(resident, tiles);
-    switch (c->schedule) {
-    case DATA_PARALLEL:
-        units = tiles;
-        break;
-    case SPLIT_K: /* as many equal parts of each tile as fill the GPU, at least 2 steps in each */
-        units = tiles * skr_max(1, skr_min(resident / tiles, steps / 2));
-        break;
-    case STREAM_K:
-        units = skr_min(resident, skr_max(1, skr_mul(tiles, steps) / 2));
-        break;
-    }
-    bool cuts = c->schedule >= SPLIT_K && units > 1 && !(c->schedule == SPLIT_K && units == tiles);
-    if (tiles % units * steps < 2 * units) /* slices of less than 2 steps */
-        cuts = false;
-    c->units = (int)units;
-    c->whole = (int)(cuts ? tiles / units * units : tiles);
-    c->left = (int)(tiles - c->whole);
-    c->slices = c->left ? (int)(units / c->left) : 0;
-    return c->schedule < SPLIT_K || c->left;
-}
-
 static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
 {
     const int columns = shapes[c.shape].columns, bytes = skr_type_bytes(job->a.at.type);
     int64_t rows = (int64_t)SKR_GEMM_TMA_ROWS * c.cluster, steps = skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / bytes);
     int64_t resident = skr_max(1, target->n_sms / c.cluster);
     c.tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
-    if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS) ||
-        (!cut(&c, steps, resident) && !job->schedule))
+    if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS))
         return;
-    double waves = (double)skr_ceil_div(c.whole, skr_min(c.units, resident));
+    const skr_gemm_cut cut = c.cut = skr_gemm_cut_of(c.schedule, c.tiles, steps, resident);
+    if (!skr_gemm_may_cut(job, c.schedule, &cut))
+        return;
+    double waves = (double)skr_ceil_div(cut.whole, skr_min(cut.units, resident));
     double us = 3 + waves * ((double)steps * step_us(job, columns, c.cluster) + 1.5);
-    if (c.left) { /* a part of the k steps each; then all parts are written, read and added */
-        double part = (double)steps * c.left / c.units, used = (double)skr_min(job->m, rows);
-        int ranges = c.units - c.slices * c.left;
-        us += part * step_us(job, columns, c.cluster) + 5 + (ranges ? 2 + (double)c.left / ranges : 0);
-        us += 2 * (double)c.left * (c.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
+    if (cut.left) { /* a part of the k steps each; then all parts are written, read and added */
+        double part = (double)steps * cut.left / cut.units, used = (double)skr_min(job->m, rows);
+        int ranges = cut.units - cut.slices * cut.left;
+        us += part * step_us(job, columns, c.cluster) + 5 + (ranges ? 2 + (double)cut.left / ranges : 0);
+        us += 2 * (double)cut.left * (cut.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
     }
     /* Fewer blocks than SMs cannot draw on all of the memory. */
     double read = (double)job->batch.m * ((double)job->m + (double)job->n) * (double)job->k * bytes / 4.2e6;
-    double busy = (double)skr_min((int64_t)c.units * c.cluster, target->n_sms) / target->n_sms;
-    read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (c.left ? 5 : 0);
-    c.us = (us > read ? us : read) * (c.left ? 1.02 : 1); /* cutting has to pay */
+    double busy = (double)skr_min((int64_t)cut.units * c.cluster, target->n_sms) / target->n_sms;
+    read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (cut.left ? 5 : 0);
+    c.us = (us > read ? us : read) * (cut.left ? 1.02 : 1); /* cutting has to pay */
     if (best->shape < 0 || c.us < best->us)
         *best = c;
 }
@@ -136,9 +106,8 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
             (job->gated == SKR_GEMM_HALVES && shapes[i].columns < 128)) /* a panel of d is 64 columns */
             continue;
         for (int cluster = 2; cluster >= 1; cluster--)
-            for (int s = DATA_PARALLEL; s <= STREAM_K; s++)
-                if (job->schedule == 0 ? s != DATA_PARALLEL : s == job->schedule - 1)
-                    consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
+            for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
+                consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
     }
     return best;
 }
@@ -192,7 +161,7 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
 /* The boxes of a, b and, where the copy engine writes it, d. NULL, or what stands in the way. */
 static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
 {
-    const skr_gemm_tma *t = &job->tma;
+    const skr_gemm_work *t = &job->work;
     const char *bad = box_of(job, &job->a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
     if (!bad)
         bad = box_of(job, &job->b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
@@ -206,14 +175,13 @@ static saker_status bind_maps(skr_call *call, void *opaque)
     skr_gemm_job *job = opaque;
     skr_matrix_box box[3];
     boxes(job, box);
-    SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->tma.a));
-    SKR_TRY(skr_tensor_map_3d(call, &box[1], &job->tma.b));
-    return job->tma.store ? skr_tensor_map_3d(call, &box[2], &job->tma.d) : SAKER_OK;
+    SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->work.a));
+    SKR_TRY(skr_tensor_map_3d(call, &box[1], &job->work.b));
+    return job->work.store ? skr_tensor_map_3d(call, &box[2], &job->work.d) : SAKER_OK;
 }
 
 bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at_end)
 {
-    static const char *const names[] = {"data-parallel", "persistent", "split-K", "stream-K"};
     if (!suits(job, target, plan))
         return false;
     if (job->d.at.col_stride != 1 && job->d.row == 1 && skr_gemm_may_swap(job))
@@ -234,7 +202,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         skr_why(plan, "tensor core kernels for Hopper: none for this layout (i8 and tf32 want k along memory)");
         return false;
     }
-    skr_gemm_tma *t = &job->tma;
+    skr_gemm_work *t = &job->work;
     skr_matrix_box box[3];
     int columns = shapes[c.shape].columns, bk = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type);
     t->columns = columns;
@@ -258,20 +226,17 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
     t->group = 16 / c.cluster;
     t->steps = (int32_t)skr_ceil_div(job->k, bk);
-    t->units = c.units;
-    t->whole = c.whole;
-    t->left = c.left;
-    t->slices = c.slices;
+    t->cut = c.cut;
     t->finish = !direct;
-    int64_t slots = (int64_t)c.left * (c.slices + 2) + (t->finish ? c.whole : 0);
+    int64_t slots = (int64_t)t->cut.left * (t->cut.slices + 2) + (t->finish ? t->cut.whole : 0);
     t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
     plan->variant = shapes[c.shape].variant[c.schedule];
-    skr_why(plan, "%s: %lld tiles of 128x%d, %d blocks in a cluster, %lld k steps, %d units, about %.0f us%s",
-            names[c.schedule], (long long)(c.tiles * c.cluster), columns, c.cluster, (long long)t->steps, t->units,
-            c.us, t->finish ? ", written by a second kernel" : "");
+    skr_why(plan, "%lld tiles of 128x%d, %d blocks in a cluster, %d k steps, %d units, about %.0f us%s",
+            (long long)(c.tiles * c.cluster), columns, c.cluster, t->steps, t->cut.units, c.us,
+            t->finish ? ", written by a second kernel" : "");
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[c.shape];
-    step->grid = (uint32_t)(c.units * c.cluster);
+    step->grid = (uint32_t)(t->cut.units * c.cluster);
     step->block = 384;
     step->cluster = (uint32_t)c.cluster;
     step->shared_bytes = SKR_GEMM_TMA_SHARED;

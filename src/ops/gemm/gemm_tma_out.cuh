@@ -38,7 +38,7 @@ template <class S, int BN> struct gemm_tma_out {
     /* Before the block leaves: d is written. */
     __device__ __forceinline__ void done() const
     {
-        if (job.tma.store && elected())
+        if (job.work.store && elected())
             bulk_store_wait<0>();
     }
 
@@ -48,7 +48,7 @@ template <class S, int BN> struct gemm_tma_out {
             slot(d, row, w.slot);
         else if (INTS && job.exact)
             exact(d, row, w.col, w.z);
-        else if (job.tma.plain)
+        else if (job.work.plain)
             plain(d, row, w.col, w.z);
         else if (job.gated)
             full<true>(d, row, w.col, w.z);
@@ -160,7 +160,7 @@ template <class S, int BN> struct gemm_tma_out {
             group_sync();
             if (elected()) {
                 for (int i = 0; i < PANELS; i++)
-                    tensor_store(&job.tma.d, staging + i * PANEL, col + (part + i) * 64, row, z);
+                    tensor_store(&job.work.d, staging + i * PANEL, col + (part + i) * 64, row, z);
                 bulk_store_commit();
             }
         }
@@ -239,7 +239,7 @@ template <class S, int BN> struct gemm_tma_out {
             float x[16];
             if (n >= width && part % EACH == 0)
                 return;
-            if (job.tma.store && part % EACH == 0) { /* the panel before may still be on its way */
+            if (job.work.store && part % EACH == 0) { /* the panel before may still be on its way */
                 if (elected() && part == 0)
                     bulk_store_wait_read<0>();
                 else if (elected())
@@ -260,7 +260,7 @@ template <class S, int BN> struct gemm_tma_out {
                 forward_vector<true, 8>(job.act, 1.702f, 7.0f, x, x + 8, x);
             else if (job.act)
                 forward_vector<false, 16>(job.act, 0.0f, 0.0f, x, x, x);
-            if (!job.tma.store) {
+            if (!job.work.store) {
                 store_part<GATED>(at, m, n + (lane & 3) * 2, width, x);
                 continue;
             }
@@ -276,7 +276,7 @@ template <class S, int BN> struct gemm_tma_out {
                 fence_async();
                 group_sync();
                 if (elected()) {
-                    tensor_store(&job.tma.d, panel, first + part / EACH * 64, row, z);
+                    tensor_store(&job.work.d, panel, first + part / EACH * 64, row, z);
                     bulk_store_commit();
                 }
             }

@@ -1,4 +1,4 @@
-/* gemm_work.cuh - which tiles, and which part of their k, a block of the Hopper kernels takes.
+/* gemm_work.cuh - which tiles, and which part of their k, a block of the tensor core kernels takes.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Units are clusters of blocks that stay. The first `whole` tiles are dealt out one by one. Of the `left` others, fewer
@@ -15,19 +15,20 @@
 #include "gemm.h"
 
 /* Where slice j of a left tile begins; that of `slices` is where the remainder does. */
-SKR_INLINE int gemm_slice(const skr_gemm_tma &t, int j)
+SKR_INLINE int gemm_slice(const skr_gemm_work &t, int j)
 {
-    return (int)((int64_t)j * t.steps * t.left / t.units);
+    return (int)((int64_t)j * t.steps * t.cut.left / t.cut.units);
 }
 
 /* Where range v of the remainders' line begins. */
-SKR_INLINE int64_t gemm_range(const skr_gemm_tma &t, int v)
+SKR_INLINE int64_t gemm_range(const skr_gemm_work &t, int v)
 {
-    return (int64_t)v * t.left * (t.steps - gemm_slice(t, t.slices)) / (t.units - t.slices * t.left);
+    return (int64_t)v * t.cut.left * (t.steps - gemm_slice(t, t.cut.slices)) /
+           (t.cut.units - t.cut.slices * t.cut.left);
 }
 
 /* Tile i: groups of rows of tiles, down each column of a group first. The row is that of the cluster's first block. */
-SKR_INLINE void gemm_place(const skr_gemm_tma &t, int i, int &row, int &col, int &z)
+SKR_INLINE void gemm_place(const skr_gemm_work &t, int i, int &row, int &col, int &z)
 {
     int each = t.tiles_m * t.tiles_n, per = t.group * t.tiles_n;
     z = i / each, i -= z * each;
@@ -43,59 +44,59 @@ struct gemm_work {
     int row, col, z, first, last, slot; /* slot < 0: d itself */
 
     __device__ __forceinline__ gemm_work(const skr_gemm_job &j, int block_rank)
-        : job(j), rank(block_rank), unit((int)blockIdx.x / j.tma.cluster), tile(unit), at(0), end(0)
+        : job(j), rank(block_rank), unit((int)blockIdx.x / j.work.cluster), tile(unit), at(0), end(0)
     {
-        const skr_gemm_tma &t = job.tma;
-        int v = unit - t.slices * t.left;
-        if (t.left && v < 0)
+        const skr_gemm_work &t = job.work;
+        int v = unit - t.cut.slices * t.cut.left;
+        if (t.cut.left && v < 0)
             end = 1; /* one slice */
-        else if (t.left)
+        else if (t.cut.left)
             at = gemm_range(t, v), end = gemm_range(t, v + 1);
     }
 
     __device__ __forceinline__ bool next()
     {
-        const skr_gemm_tma &t = job.tma;
-        if (tile < t.whole) {
+        const skr_gemm_work &t = job.work;
+        if (tile < t.cut.whole) {
             first = 0, last = t.steps;
-            slot = t.finish ? t.left * (t.slices + 2) + tile : -1;
+            slot = t.finish ? t.cut.left * (t.cut.slices + 2) + tile : -1;
             place(tile);
-            tile += t.units;
+            tile += t.cut.units;
             return true;
         }
         if (at >= end)
             return false;
         int which, part;
-        if (unit < t.slices * t.left) {
-            which = unit % t.left, part = unit / t.left;
+        if (unit < t.cut.slices * t.cut.left) {
+            which = unit % t.cut.left, part = unit / t.cut.left;
             first = gemm_slice(t, part), last = gemm_slice(t, part + 1);
             at = end;
         } else {
-            int begin = gemm_slice(t, t.slices), rest = t.steps - begin;
+            int begin = gemm_slice(t, t.cut.slices), rest = t.steps - begin;
             which = (int)(at / rest);
             int from = (int)(at - (int64_t)which * rest), count = (int)min((int64_t)(rest - from), end - at);
-            part = t.slices + (from > 0);
+            part = t.cut.slices + (from > 0);
             first = begin + from, last = first + count;
             at += count;
         }
-        slot = which * (t.slices + 2) + part;
-        place(t.whole + which);
+        slot = which * (t.cut.slices + 2) + part;
+        place(t.cut.whole + which);
         return true;
     }
 
     __device__ __forceinline__ void place(int i)
     {
-        gemm_place(job.tma, i, row, col, z);
+        gemm_place(job.work, i, row, col, z);
         row += rank * SKR_GEMM_TMA_ROWS;
         if (slot >= 0)
-            slot = slot * job.tma.cluster + rank;
+            slot = slot * job.work.cluster + rank;
     }
 };
 
 /* Where one warpgroup's sums lie: for each 8 columns 16 bytes of each thread. */
 SKR_INLINE char *gemm_slot(const skr_gemm_job &job, int slot, int group)
 {
-    return (char *)job.head.workspace + job.tma.slots_at + ((int64_t)slot * 2 + group) * job.tma.columns * 64 * 4;
+    return (char *)job.head.workspace + job.work.slots_at + ((int64_t)slot * 2 + group) * job.work.columns * 64 * 4;
 }
 
 #endif

@@ -34,7 +34,7 @@ static void both(struct spec s)
 
 static void widths(void)
 {
-    static const int64_t n[] = {1,  2,   3,   5,   7,   8,   15,   16,   17,   31,   33,    63,
+    static const int64_t n[] = {1,  2,   3,   5,   7,   8,   15,   16,   17,   31,   33,    63,     64,
                                 65, 127, 128, 129, 255, 257, 1000, 1024, 4096, 8191, 65537, 1000003};
     foreach (i, n)
         foreach (t, floats) {
@@ -50,13 +50,14 @@ static void widths(void)
 /* Rows that a block, a small cluster or a large one shares, the last of its threads with less than the others. */
 static void wide_rows(void)
 {
-    static const int64_t n[] = {2056, 5128, 12296, 20488, 40008, 100008, 200008, 262144};
+    static const int64_t n[] = {2056, 5128, 12296, 20488, 40008, 100008, 200008, 262144, 300008};
     foreach (i, n)
         foreach (t, floats)
             both((struct spec){ROWS(3), .n = n[i], .x = floats[t], .has = W | RSTD});
     for (size_t i = 3; i < 7; i++) {
         both((struct spec){ROWS(2), .n = n[i], .x = SAKER_BF16, .w = SAKER_F32, .has = W, .offset = 1});
         both((struct spec){ROWS(2), .n = n[i], .x = SAKER_F16, .has = RSTD, .layout = SUITE_PADDED});
+        both((struct spec){ROWS(2), .n = n[i], .x = SAKER_F16, .has = W});
         both((struct spec){ROWS(2, 2), .n = n[i], .x = SAKER_F32, .has = W | HEADS});
         both((struct spec){ROWS(3), .n = n[i], .x = SAKER_BF16, .has = W | Y_IS_X});
     }
@@ -73,6 +74,8 @@ static void wide_rows(void)
             s.quant = SAKER_QUANT_TENSOR;
             s.fill = SUITE_EDGES;
             add_forward(&s);
+            both((struct spec){ROWS(3), .n = even[i], .x = floats[t], .has = W | (i % 2 ? 0 : B) | R});
+            both((struct spec){ROWS(3), .n = even[i], .x = floats[t], .has = kind == LAYER ? W | B | RSTD : W | RSTD});
         }
     static const suite_fill fills[] = {SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_HUGE, SUITE_TINY, SUITE_ZERO};
     foreach (f, fills)
@@ -347,20 +350,7 @@ static void benches(void)
             s.has |= bench_sums();
             add_backward(&s);
         }
-    /* GPU, 2^27 elements. */
-    foreach (t, floats)
-        for (int64_t n = 256; n <= 262144; n *= 2) {
-            int demo = n == 4096 && floats[t] != SAKER_F16 ? SUITE_DEMO : 0;
-            bench_pair(((int64_t)1 << 27) / n, n, floats[t], SUITE_BENCH_CUDA | demo);
-        }
-    /* The shapes that QuACK publishes figures for. */
-    static const int64_t shape[][2] = {{32768, 256},   {32768, 512},  {32768, 1024}, {32768, 4096},  {32768, 8192},
-                                       {16384, 16384}, {8192, 32768}, {2048, 65536}, {1024, 131072}, {512, 262144}};
-    static const int64_t shape32[][2] = {{32768, 1024}, {32768, 4096}, {2048, 65536}, {512, 262144}};
-    foreach (i, shape)
-        bench_pair(shape[i][0], shape[i][1], SAKER_BF16, SUITE_BENCH_CUDA);
-    foreach (i, shape32)
-        bench_pair(shape32[i][0], shape32[i][1], SAKER_F32, SUITE_BENCH_CUDA);
+    suite_gpu_shapes(bench_pair);
     /* With the residual stream, and with e4m3 per row instead of y. */
     static const int64_t fused[] = {1024, 4096, 8192, 16384};
     foreach (i, fused) {

@@ -241,6 +241,16 @@ static void build(void)
         modes((struct spec){.n = 200, .x = SAKER_F16, .q = codes[q]});
         modes((struct spec){ROWS(0), .n = 64, .x = SAKER_F32, .q = codes[q]});
     }
+    /* Rows and groups of every kernel on CUDA. */
+    static const int64_t wide[] = {512, 2048, 4096, 8192, 16384, 32768, 65536}, groups[] = {8, 16, 256};
+    foreach (t, floats) {
+        foreach (i, wide)
+            to_codes((struct spec){ROWS(2), .n = wide[i], .x = floats[t], .q = codes[(t + i) % 3],
+                                   .quant = SAKER_QUANT_ROW});
+        foreach (g, groups)
+            both((struct spec){ROWS(6), .n = 512, .x = floats[t], .q = codes[(t + g) % 3], .quant = SAKER_QUANT_GROUP,
+                               .group = groups[g]});
+    }
     foreach (q, codes) /* the whole range of every type, close together: each rounding boundary is passed */
         to_codes((struct spec){ROWS(40), .n = 10000, .x = SAKER_F32, .q = codes[q], .quant = SAKER_QUANT_ROW});
     foreach (t, floats)

@@ -230,14 +230,14 @@ SKR_DEVICE rope_group group_at(const skr_rope_job &job, uint32_t id)
     rope_group g;
     uint32_t groups = (uint32_t)(job.cuda.groups[0] + job.cuda.groups[1]), length = (uint32_t)job.length, n;
     if (job.cuda.heads_last) {
-        uint32_t rest = skr_rope_divide(job.cuda.by_length, id);
+        uint32_t rest = skr_divide(job.cuda.by_length, id);
         g.s = (int)(id - rest * length);
-        g.b = (int)skr_rope_divide(job.cuda.by_groups, rest);
+        g.b = (int)skr_divide(job.cuda.by_groups, rest);
         n = rest - (uint32_t)g.b * groups;
     } else {
-        uint32_t token = skr_rope_divide(job.cuda.by_groups, id);
+        uint32_t token = skr_divide(job.cuda.by_groups, id);
         n = id - token * groups;
-        g.b = (int)skr_rope_divide(job.cuda.by_length, token);
+        g.b = (int)skr_divide(job.cuda.by_length, token);
         g.s = (int)(token - (uint32_t)g.b * length);
     }
     g.which = n >= (uint32_t)job.cuda.groups[0];

@@ -47,19 +47,6 @@ typedef struct skr_rope_cpu {
     int64_t tiles, tiles_per_task, n_parts;
 } skr_rope_cpu;
 
-/* Division of numbers below 2^31 by a known one, which a GPU has no instruction for: the high half of a product,
- * shifted. With 2^(l-1) < d <= 2^l, factor = floor(2^(31+l) / d) + 1 fits 32 bits and is off by at most d / 2^(31+l).
- */
-typedef struct skr_rope_divisor {
-    uint32_t factor;
-    int32_t shift; /* l - 1; negative: by 1 */
-} skr_rope_divisor;
-
-SKR_INLINE uint32_t skr_rope_divide(skr_rope_divisor d, uint32_t n)
-{
-    return d.shift < 0 ? n : (uint32_t)((uint64_t)n * d.factor >> 32) >> d.shift;
-}
-
 /* The CUDA plan's. The tables are then always there: given, or made by the first step. */
 typedef struct skr_rope_cuda {
     int64_t positions_at; /* i64 [tokens], from cu_seqlens; -1: none */
@@ -71,7 +58,7 @@ typedef struct skr_rope_cuda {
     int32_t units;        /* pairs of vectors of a head, one for each lane: rotary, then copied */
     int32_t rotary_units;
     int32_t heads_last; /* neighbouring groups of lanes take neighbouring tokens, not heads */
-    skr_rope_divisor by_groups, by_group[2], by_length; /* all groups of a token, those of q and of k, the length */
+    skr_divisor by_groups, by_group[2], by_length; /* all groups of a token, those of q and of k, the length */
 } skr_rope_cuda;
 
 typedef struct skr_rope_job {
@@ -101,14 +88,6 @@ typedef struct skr_rope_job {
 #ifdef __CUDACC__
 #define SKR_ROPE_EXP2(x) exp2(x)
 #else
-static inline skr_rope_divisor skr_rope_divisor_of(uint32_t d)
-{
-    int32_t l = 0;
-    while (((uint64_t)1 << l) < d)
-        l++;
-    return (skr_rope_divisor){(uint32_t)(((uint64_t)1 << (31 + l)) / d + 1), l - 1};
-}
-
 #define SKR_ROPE_EXP2(x) __builtin_exp2(x)
 #endif
 

@@ -121,10 +121,10 @@ static bool plan_rows(skr_rope_job *job, int64_t tokens, skr_plan *plan)
         }
         c->groups[0] = (int32_t)groups[0], c->groups[1] = (int32_t)groups[1];
         c->units = (int32_t)units, c->rotary_units = (int32_t)rotary;
-        c->by_groups = skr_rope_divisor_of((uint32_t)(groups[0] + groups[1]));
-        c->by_group[0] = skr_rope_divisor_of((uint32_t)skr_max(groups[0], 1));
-        c->by_group[1] = skr_rope_divisor_of((uint32_t)skr_max(groups[1], 1));
-        c->by_length = skr_rope_divisor_of((uint32_t)job->length);
+        c->by_groups = skr_divisor_of(groups[0] + groups[1]);
+        c->by_group[0] = skr_divisor_of(skr_max(groups[0], 1));
+        c->by_group[1] = skr_divisor_of(skr_max(groups[1], 1));
+        c->by_length = skr_divisor_of(job->length);
         const skr_rope_rows *r = &job->in[job->heads[0] == 0];
         c->heads_last = job->length > 1 && r->head > r->token;
         skr_step *step = skr_plan_step(plan);

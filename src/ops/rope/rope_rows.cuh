@@ -142,16 +142,16 @@ template <int T, int L, int G> struct rope_norm_backward {
     __device__ __forceinline__ void heads_of(uint32_t id, uint32_t total, uint32_t groups)
     {
         uint32_t length = (uint32_t)job.length, token, n;
-        skr_rope_divisor by_group = which ? job.cuda.by_group[1] : job.cuda.by_group[0];
+        skr_divisor by_group = which ? job.cuda.by_group[1] : job.cuda.by_group[0];
         if (job.cuda.heads_last) { /* id = (b * groups + n) * length + s */
-            uint32_t rest = skr_rope_divide(job.cuda.by_length, id), b = skr_rope_divide(by_group, rest);
+            uint32_t rest = skr_divide(job.cuda.by_length, id), b = skr_divide(by_group, rest);
             n = rest - b * groups;
             token = b * length + (id - rest * length);
         } else {
-            token = skr_rope_divide(by_group, id);
+            token = skr_divide(by_group, id);
             n = id - token * groups;
         }
-        int b = (int)skr_rope_divide(job.cuda.by_length, token), s = (int)(token - (uint32_t)b * length);
+        int b = (int)skr_divide(job.cuda.by_length, token), s = (int)(token - (uint32_t)b * length);
         bool in = id < total;
         const skr_rope_rows &dy = which ? job.in[1] : job.in[0], &x = which ? job.x[1] : job.x[0];
         uint4 g_raw[G][2], x_raw[G][2];

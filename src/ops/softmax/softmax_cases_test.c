@@ -15,7 +15,7 @@ static void widths(void)
     foreach (t, floats) {
         for (int64_t n = 1; n <= 70; n += n < 20 ? 1 : 7)
             both((struct spec){SHAPE(3, n), .x = floats[t], .has = n & 1 ? LOG : 0});
-        static const int64_t n[] = {127, 128, 129, 255, 256, 257, 511, 1000, 1024, 4095, 4096, 4097, 8200, 16384};
+        static const int64_t n[] = {127, 128, 129, 255, 256, 257, 511, 512, 1000, 1024, 4095, 4096, 4097, 8200, 16384};
         foreach (i, n) {
             both((struct spec){SHAPE(3, n[i]), .x = floats[t]});
             both((struct spec){SHAPE(2, n[i]), .x = floats[t], .has = LOG});
@@ -266,20 +266,7 @@ static void benches(void)
             s.shape[0] = 262144 / (3 * row);
             softmax_backward_add(&s);
         }
-    /* GPU, 2^27 elements. */
-    foreach (t, floats)
-        for (int64_t n = 256; n <= 262144; n *= 2) {
-            int demo = n == 4096 && floats[t] != SAKER_F16 ? SUITE_DEMO : 0;
-            bench_pair(((int64_t)1 << 27) / n, n, floats[t], SUITE_BENCH_CUDA | demo);
-        }
-    /* The shapes that QuACK publishes figures for. */
-    static const int64_t shape[][2] = {{32768, 256},   {32768, 512},  {32768, 1024}, {32768, 4096},  {32768, 8192},
-                                       {16384, 16384}, {8192, 32768}, {2048, 65536}, {1024, 131072}, {512, 262144}};
-    static const int64_t shape32[][2] = {{32768, 1024}, {32768, 4096}, {2048, 65536}, {512, 262144}};
-    foreach (i, shape)
-        bench_pair(shape[i][0], shape[i][1], SAKER_BF16, SUITE_BENCH_CUDA);
-    foreach (i, shape32)
-        bench_pair(shape32[i][0], shape32[i][1], SAKER_F32, SUITE_BENCH_CUDA);
+    suite_gpu_shapes(bench_pair);
     /* Scores of an attention layer, masks, and a dimension in the middle. */
     static const saker_type two[] = {SAKER_F32, SAKER_BF16};
     foreach (t, two) {

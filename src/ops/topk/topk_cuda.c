@@ -7,67 +7,53 @@
 
 SKR_FATBIN(topk_sm80)
 
+#define MANY_few  false
+#define MANY_many true
 static const struct {
+    bool many;
     int threads, bits;
     int64_t most;
+    const char *variant;
 } shapes[] = {
-#define SKR_TOPK(threads, bits, most) {threads, bits, most},
+#define SKR_TOPK(survivors, threads, bits, most) {MANY_##survivors, threads, bits, most, #survivors " " #threads},
 #include "topk_kernels.def"
 };
-enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 #define SHARED (SKR_TOPK_SHARED + 24 * 1024)
-/* By type, and whether the survivors are many. */
-static skr_cuda_kernel kernels[3][2][N_SHAPES] = {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_few_f32_" #threads, SHARED, 1),
-    [SKR_F32] = {{
+static skr_cuda_kernel kernels[3][sizeof shapes / sizeof *shapes] = {
+#define SKR_TOPK(survivors, threads, bits, most)                                                                       \
+    SKR_KERNEL(topk_sm80, "skr_topk_" #survivors "_f32_" #threads, SHARED, 1),
+    [SKR_F32] =
+        {
 #include "topk_kernels.def"
-                 },
-                 {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_many_f32_" #threads, SHARED, 1),
+        },
+#define SKR_TOPK(survivors, threads, bits, most)                                                                       \
+    SKR_KERNEL(topk_sm80, "skr_topk_" #survivors "_f16_" #threads, SHARED, 1),
+    [SKR_F16] =
+        {
 #include "topk_kernels.def"
-                 }},
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_few_f16_" #threads, SHARED, 1),
-    [SKR_F16] = {{
+        },
+#define SKR_TOPK(survivors, threads, bits, most)                                                                       \
+    SKR_KERNEL(topk_sm80, "skr_topk_" #survivors "_bf16_" #threads, SHARED, 1),
+    [SKR_BF16] = {
 #include "topk_kernels.def"
-                 },
-                 {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_many_f16_" #threads, SHARED, 1),
-#include "topk_kernels.def"
-                 }},
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_few_bf16_" #threads, SHARED, 1),
-    [SKR_BF16] = {{
-#include "topk_kernels.def"
-                  },
-                  {
-#define SKR_TOPK(threads, bits, most) SKR_KERNEL(topk_sm80, "skr_topk_many_bf16_" #threads, SHARED, 1),
-#include "topk_kernels.def"
-                  }},
-};
-static const char *const variants[2][N_SHAPES] = {{
-#define SKR_TOPK(threads, bits, most) "few " #threads,
-#include "topk_kernels.def"
-                                                  },
-                                                  {
-#define SKR_TOPK(threads, bits, most) "many " #threads,
-#include "topk_kernels.def"
-                                                  }};
+    }};
 
 saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan);
 
 saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan)
 {
-    int i = 0;
-    while (job->n > shapes[i].most)
-        i++;
     /* Some room beyond a small k saves passes over the row; what is beyond a large one would have to be sorted. */
     int64_t cap = 64;
     while (cap < job->k + (job->k <= SKR_TOPK_RANK / 2 ? 16 : 0))
         cap *= 2;
     job->cap = (int32_t)skr_min(cap, (int64_t)1 << 30);
+    bool many = cap > SKR_TOPK_RANK;
+    int i = 0;
+    while (shapes[i].many != many || job->n > shapes[i].most)
+        i++;
     int64_t bytes = skr_type_bytes(job->x.type), shared = (int64_t)sizeof(uint32_t) << shapes[i].bits;
     bool in_shared = cap <= SKR_TOPK_LIST;
-    bool many = cap > SKR_TOPK_RANK;
     int64_t places = (many ? 0 : SKR_TOPK_PADDED(SKR_TOPK_RANK)) + (in_shared ? SKR_TOPK_PADDED(cap) : 0);
     shared += places * (int64_t)sizeof(uint64_t);
     job->cached = shared + skr_mul(job->n, bytes) <= skr_min(SKR_TOPK_SHARED, target->shared_bytes - 1024);
@@ -75,12 +61,12 @@ saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_tar
     shared += job->cached ? job->n * bytes : 0;
     int64_t most = in_shared ? SKR_ROWS_GRID : 2 * (int64_t)target->n_sms;
     skr_step *step = skr_plan_step(plan);
-    step->kernel = &kernels[job->x.type][many][i];
+    step->kernel = &kernels[job->x.type][i];
     step->grid = (uint32_t)skr_min(job->rows.m, most);
     step->block = (uint32_t)shapes[i].threads;
     step->shared_bytes = (uint32_t)shared;
     step->overlap = true;
-    plan->variant = variants[many][i];
+    plan->variant = shapes[i].variant;
     if (cap > (int64_t)1 << 30)
         return skr_fail(call, SAKER_UNSUPPORTED, "values and indices have k = %lld, expected at most 2^30 on CUDA",
                         (long long)job->k);

@@ -2,21 +2,18 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "topk.cuh"
 
-#define INSTANCE(name, type, threads, bits)                                                                            \
+#define FEW_few  true
+#define FEW_many false
+#define INSTANCE(survivors, name, type, threads, bits)                                                                 \
     extern "C" __global__ void __launch_bounds__(threads)                                                              \
-        skr_topk_few_##name##_##threads(const __grid_constant__ skr_topk_job job)                                      \
+        skr_topk_##survivors##_##name##_##threads(const __grid_constant__ skr_topk_job job)                            \
     {                                                                                                                  \
-        topk<type, threads, bits, true>(job);                                                                          \
-    }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(threads)                                                              \
-        skr_topk_many_##name##_##threads(const __grid_constant__ skr_topk_job job)                                     \
-    {                                                                                                                  \
-        topk<type, threads, bits, false>(job);                                                                         \
+        topk<type, threads, bits, FEW_##survivors>(job);                                                               \
     }
-#define SKR_TOPK(threads, bits, most)                                                                                  \
-    INSTANCE(f32, SKR_F32, threads, bits)                                                                              \
-    INSTANCE(f16, SKR_F16, threads, bits)                                                                              \
-    INSTANCE(bf16, SKR_BF16, threads, bits)
+#define SKR_TOPK(survivors, threads, bits, most)                                                                       \
+    INSTANCE(survivors, f32, SKR_F32, threads, bits)                                                                   \
+    INSTANCE(survivors, f16, SKR_F16, threads, bits)                                                                   \
+    INSTANCE(survivors, bf16, SKR_BF16, threads, bits)
 #include "topk_kernels.def"
 
 /* ---------------------------------------------------------------- gradient */

@@ -1,0 +1,62 @@
+/* gemm_cases_test.h - a case of gemm in short, and how it becomes one.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef GEMM_CASES_TEST_H
+#define GEMM_CASES_TEST_H
+
+#include "gemm_test.h"
+
+/* Layouts of a matrix [R, C]: rows, columns, rows with a gap, and with two free strides. */
+enum { ROWS, COLS, GAPS, FREE };
+/* Batches of (a, b): none; [3] and [3]; [3] and none; none and [3]; [2, 1] and [3]; [0]; [3] with stride 0 and [3]. */
+enum { ALONE, BOTH, A_ONLY, B_ONLY, CROSS, EMPTY, EXPANDED };
+
+typedef struct spec {
+    saker_type a, b, d;
+    int64_t m, n, k;
+    int la, lb, ld;
+    int batch;
+    saker_type c, bias, pre, saved, dbias, zero; /* 0: absent */
+    float alpha, beta;
+    int scaling;
+    int64_t group;
+    int act, gated, bias_rows, accumulate, schedule;
+    suite_fill fill, c_fill;
+    bool in_place; /* d is c */
+    bool only_a_scale;
+    const char *cuda; /* text of the kernel's name */
+    bool tf32;
+    int use;
+} spec;
+
+typedef struct pair {
+    saker_type a, b, d;
+    int scaling;
+    int64_t group;
+} pair;
+
+/* Every pair of types, with the scaling that it needs. */
+static const pair pairs[] = {{SAKER_F32, SAKER_F32, SAKER_F32, 0, 0},    {SAKER_F16, SAKER_F16, SAKER_F16, 0, 0},
+                             {SAKER_BF16, SAKER_BF16, SAKER_BF16, 0, 0}, {SAKER_BF16, SAKER_BF16, SAKER_F32, 0, 0},
+                             {SAKER_E4M3, SAKER_E4M3, SAKER_BF16, 1, 0}, {SAKER_E5M2, SAKER_E4M3, SAKER_F32, 2, 0},
+                             {SAKER_E4M3, SAKER_E5M2, SAKER_F32, 3, 0},  {SAKER_E5M2, SAKER_E5M2, SAKER_F16, 0, 0},
+                             {SAKER_I8, SAKER_I8, SAKER_I32, 0, 0},      {SAKER_I8, SAKER_I8, SAKER_BF16, 2, 0},
+                             {SAKER_I8, SAKER_I8, SAKER_F32, 3, 0},      {SAKER_I32, SAKER_I32, SAKER_I32, 0, 0},
+                             {SAKER_BF16, SAKER_I8, SAKER_BF16, 4, 32},  {SAKER_BF16, SAKER_I4, SAKER_F32, 4, 64},
+                             {SAKER_F16, SAKER_I4, SAKER_F32, 4, 24},    {SAKER_F16, SAKER_I8, SAKER_F16, 4, 128},
+                             {SAKER_I8, SAKER_I4, SAKER_F32, 4, 32}};
+enum { N_PAIRS = sizeof pairs / sizeof *pairs };
+
+static inline spec of_pair(int i, int64_t m, int64_t n, int64_t k)
+{
+    const pair *p = &pairs[i];
+    return (spec){.a = p->a, .b = p->b, .d = p->d, .m = m, .n = n, .k = k, .scaling = p->scaling, .group = p->group};
+}
+
+extern suite_list gemm_list;
+
+/* Adds the case to the list. */
+void gemm_case(spec s);
+/* Those that CUDA's tensor core kernels are tried with. */
+void gemm_cuda_cases(void);
+
+#endif

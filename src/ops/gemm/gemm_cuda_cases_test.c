@@ -1,0 +1,202 @@
+/* gemm_cuda_cases_test.c - cases of gemm for CUDA's tensor core kernels: every kernel, schedule and way to write d.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_cases_test.h"
+
+/* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
+static void tma_cases(void)
+{
+    static const char *const schedules[] = {"tma", "data-parallel", "persistent", "split-K", "stream-K"};
+    static const int64_t sizes[][3] = {{1, 8, 8}, {3, 264, 72}, {64, 256, 64}, {130, 272, 200}, {260, 136, 136}};
+    for (int f = 1; f < 3; f++)
+        for (int l = 0; l < 4; l++)
+            for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
+                for (int i = 0; i < 5; i++) {
+                    spec s = {.a = floats[f], .b = floats[f], .d = floats[f], .la = l & 1, .lb = l >> 1};
+                    s.m = l & 1 ? (sizes[i][0] + 7) / 8 * 8 : sizes[i][0];
+                    s.n = sizes[i][1];
+                    s.k = sizes[i][2];
+                    s.schedule = schedule;
+                    if (i != 3 && schedule && (schedule != SAKER_GEMM_STREAM_K || l))
+                        continue;
+                    s.cuda = i == 3 ? schedules[schedule] : l == 2 && i < 2 && !schedule ? "few rows" : "tma";
+                    gemm_case(s);
+                    if (i != 3 || schedule > 1)
+                        continue;
+                    s.d = SAKER_F32;
+                    s.bias = SAKER_BF16;
+                    s.act = SAKER_ACT_GELU;
+                    gemm_case(s);
+                    s.d = floats[f];
+                    gemm_case(s);
+                    s.d = SAKER_F32;
+                    s.gated = SAKER_GATED_HALVES;
+                    s.act = SAKER_ACT_SILU;
+                    gemm_case(s);
+                    s.d = floats[3 - f];
+                    s.bias_rows = 1;
+                    s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+                    gemm_case(s);
+                    s.gated = SAKER_GATED_INTERLEAVED;
+                    s.pre = SAKER_F32;
+                    gemm_case(s);
+                    s.gated = 0;
+                    s.batch = BOTH;
+                    s.c = SAKER_F32;
+                    s.beta = 0.5f;
+                    s.scaling = SAKER_GEMM_SCALE_TENSOR;
+                    gemm_case(s);
+                }
+    for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once: the cost model takes the largest then */
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
+        s.cuda = "tma bf16 kk 128x256";
+        s.bias = i ? SAKER_BF16 : 0;
+        s.act = i ? SAKER_ACT_RELU2 : 0;
+        s.gated = i == 2 ? SAKER_GATED_HALVES : 0;
+        gemm_case(s);
+    }
+    static const struct {
+        saker_type type, d;
+        const char *kernel;
+    } widest[] = {{SAKER_F16, SAKER_F16, "tma f16 kk 128x256"},
+                  {SAKER_I8, SAKER_I32, "tma i8 kk 128x256"},
+                  {SAKER_F32, SAKER_F32, "tma tf32 kk 128x256"}};
+    foreach (i, widest) {
+        spec s = {
+            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 4112, .k = 16, .lb = COLS};
+        s.tf32 = widest[i].type == SAKER_F32;
+        s.cuda = widest[i].kernel;
+        gemm_case(s);
+    }
+    spec big = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
+    big.cuda = "tma f16 kk 128x128";
+    gemm_case(big);
+    for (int i = 0; i < 3; i++) { /* tf32 */
+        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS};
+        s.tf32 = true;
+        s.cuda = "tma tf32";
+        s.schedule = i == 2 ? SAKER_GEMM_SPLIT_K : SAKER_GEMM_AUTO;
+        s.bias = i == 1 ? SAKER_F32 : 0;
+        gemm_case(s);
+    }
+    for (int f = 1; f < 3; f++) /* few rows, or columns */
+        for (int64_t k = 8; k < 5000; k = k * 3 + 8)
+            for (int m = 1; m <= 16; m += 5) {
+                spec s = {.a = floats[f], .b = floats[f], .d = floats[f], .m = m, .n = 43 - m, .k = k, .lb = COLS};
+                s.cuda = "few rows";
+                gemm_case(s);
+                s.m = s.n;
+                s.n = m;
+                gemm_case(s);
+                s.n = 70;
+                s.m = m;
+                s.bias = SAKER_F32;
+                s.act = SAKER_ACT_SILU;
+                s.gated = m % 3;
+                s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+                s.batch = m % 2 ? CROSS : BOTH;
+                s.pre = SAKER_F32;
+                gemm_case(s);
+            }
+    for (int l = 0; l < 4; l++) { /* true f32 */
+        spec s = {
+            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 132, .n = 200, .k = 44, .la = l & 1, .lb = l >> 1};
+        s.cuda = "fma";
+        gemm_case(s);
+        s.m = 36;
+        s.bias = SAKER_F32;
+        s.act = SAKER_ACT_GELU_TANH;
+        s.gated = SAKER_GATED_INTERLEAVED;
+        s.batch = CROSS;
+        gemm_case(s);
+        s.gated = 0;
+        s.dbias = SAKER_BF16;
+        s.saved = SAKER_F32;
+        s.m = 72;
+        gemm_case(s);
+    }
+    for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
+        for (int b = ALONE; b <= EXPANDED; b++) {
+            spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 72, .n = 144, .k = 200, .batch = b};
+            s.schedule = schedule;
+            s.lb = COLS;
+            gemm_case(s);
+            s.saved = SAKER_F32;
+            s.dbias = SAKER_F32;
+            s.act = SAKER_ACT_SILU;
+            gemm_case(s);
+            s = (spec){.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = b ? 24 : 136, .n = 272, .k = 400, .batch = b};
+            s.schedule = schedule;
+            s.lb = COLS;
+            s.cuda = b == CROSS || b == EMPTY ? NULL : "tma i8";
+            gemm_case(s);
+            s.d = SAKER_BF16;
+            s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+            s.ld = COLS;
+            gemm_case(s);
+            s.ld = ROWS;
+            s.bias = SAKER_F32;
+            gemm_case(s);
+        }
+}
+
+/* The matrix instructions of a warp: types, layouts and sizes that Hopper's kernels do not take. */
+static void mma_cases(void)
+{
+    static const char *const schedules[] = {"mma", "data-parallel", "persistent", "split-K", "stream-K"};
+    for (int i = 1; i < N_PAIRS; i++) /* more than a tile, in every layout */
+        for (int l = 0; l < 9; l++) {
+            if (pairs[i].a == SAKER_I32)
+                continue;
+            spec s = of_pair(i, 136, 144, 80);
+            s.la = l % 3;
+            s.lb = l / 3;
+            s.cuda = s.la == GAPS || s.lb == GAPS || s.scaling >= SAKER_GEMM_SCALE_BLOCK || pairs[i].a == SAKER_E4M3 ||
+                             pairs[i].a == SAKER_E5M2
+                         ? "mma"
+                         : NULL;
+            gemm_case(s);
+            s.m = 33;
+            s.n = 131;
+            s.k = 141;
+            s.cuda = pairs[i].a == SAKER_I8 && s.scaling < SAKER_GEMM_SCALE_BLOCK ? "mma i8 kk" : "wide";
+            gemm_case(s);
+        }
+    for (int i = 4; i < N_PAIRS; i++) /* every schedule and epilogue of what is widened */
+        for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++) {
+            if (pairs[i].d == SAKER_I32 || (pairs[i].a == SAKER_I8 && pairs[i].b == SAKER_I8))
+                continue;
+            spec s = of_pair(i, 136, 136, 390);
+            s.schedule = schedule;
+            s.lb = COLS;
+            s.cuda = schedules[schedule];
+            gemm_case(s);
+            if (schedule % 4)
+                continue;
+            s.gated = SAKER_GATED_HALVES;
+            s.act = SAKER_ACT_SILU;
+            s.bias = SAKER_F32;
+            gemm_case(s);
+            s.gated = 0;
+            s.m = 70;
+            s.batch = BOTH;
+            s.saved = s.dbias = SAKER_F32;
+            gemm_case(s);
+        }
+    for (int l = 0; l < 4; l++) /* weights in groups that no step fits, with zero points */
+        for (int64_t group = 1; group <= 200; group = group * 5 + 2)
+            for (int i = 12; i < N_PAIRS; i++) {
+                spec s = of_pair(i, 36, 136, 256);
+                s.group = group;
+                s.la = l & 1;
+                s.lb = l >> 1;
+                s.zero = SAKER_I8;
+                s.cuda = "wide";
+                gemm_case(s);
+            }
+}
+
+void gemm_cuda_cases(void)
+{
+    tma_cases();
+    mma_cases();
+}

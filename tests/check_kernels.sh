@@ -1,0 +1,26 @@
+#!/bin/sh
+# Every CUDA kernel that a plan can name is reached by a case of correctness. Where nvcc made images, they hold those kernels and no others.
+#   check_kernels.sh BUILD PLANNED     PLANNED: what test_cuda_kernels wrote
+# SPDX-License-Identifier: Apache-2.0
+build=$1
+planned=$2
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+
+# Sorting by a fourth digit takes more than 2^27 rows of dweight, half a gigabyte and more.
+unreached='skr_embedding_(count|scatter)_3'
+
+strings -d "$build"/obj/ops/*/*_cuda.o | grep -xE 'skr_[a-z0-9_]+' | sort -u >"$folder/named"
+sed -n 's/^kernel //p' "$planned" | sort -u >"$folder/reached"
+{
+    grep -vxE "$unreached" "$folder/named" | comm -23 - "$folder/reached" | sed 's/$/: no case reaches this kernel/'
+    if ls "$build"/cuda/*.fatbin.log >/dev/null 2>&1; then
+        sed -n "s/.*Compiling entry function '\([a-z0-9_]*\)'.*/\1/p" "$build"/cuda/*.fatbin.log | sort -u >"$folder/compiled"
+        comm -23 "$folder/named" "$folder/compiled" | sed 's/$/: no image holds this kernel/'
+        comm -13 "$folder/named" "$folder/compiled" | sed 's/$/: no plan names this kernel/'
+    fi
+} >"$folder/wrong"
+sed 's/^/FAIL /' "$folder/wrong"
+wrong=$(wc -l <"$folder/wrong")
+echo "check_kernels: $(wc -l <"$folder/named") kernels, $wrong of them wrong"
+[ -s "$folder/named" ] && [ "$wrong" -eq 0 ]

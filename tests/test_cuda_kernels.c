@@ -1,0 +1,95 @@
+/* test_cuda_kernels.c - every case of every suite planned for a GPU, against the fake driver: the kernel is the one
+ * that the case names. Nothing runs, so this needs no kernels and no memory. A line "kernel <symbol>" for each kernel
+ * of each plan goes to the file that $PLANNED names (check_kernels.sh reads it). SPDX-License-Identifier: Apache-2.0 */
+#include "cuda_host.h"
+#include "suite.h"
+
+enum { TEXT_BYTES = 8192 };
+
+/* What `saker_explain` says about the case; tensors get made-up addresses, which it never follows. */
+static saker_status explained(saker_context *ctx, const suite *s, const suite_case *c, char *text)
+{
+    static int64_t shape[SUITE_MAX_TENSORS][SUITE_MAX_DIMS], stride[SUITE_MAX_TENSORS][SUITE_MAX_DIMS];
+    static saker_tensor tensor[SUITE_MAX_TENSORS];
+    static _Alignas(8) unsigned char args[SUITE_ARGS_BYTES];
+    for (int i = 0; i < c->n_tensors; i++) {
+        const suite_tensor *t = &c->tensor[i];
+        int place = i;
+        for (int k = 0; t->alias && k < i; k++)
+            if (!strcmp(c->tensor[k].field, t->alias))
+                place = k;
+        memcpy(shape[i], t->shape, sizeof t->shape);
+        suite_strides(t, stride[i]);
+        tensor[i] = saker_tensor_of((void *)((uintptr_t)(place + 1) << 40), t->type, t->ndim, shape[i], stride[i]);
+    }
+    CHECK(suite_bind(s, c, tensor, args));
+    return saker_explain(ctx, s->op, args, text, TEXT_BYTES);
+}
+
+/* The kernels of the steps that explain() told. */
+static void note_kernels(FILE *out, const char *text)
+{
+    for (const char *line = text; (line = strstr(line, "\nstep ")); line++) {
+        const char *name = strstr(line, ": ");
+        if (name)
+            fprintf(out, "kernel %.*s\n", (int)strcspn(name + 2, ","), name + 2);
+    }
+}
+
+static void cases_of(saker_context *ctx, const suite *s, FILE *out)
+{
+    char text[TEXT_BYTES], empty[64];
+    suite_case c;
+    int planned = 0, named = 0;
+    snprintf(empty, sizeof empty, "%s: nothing", s->op);
+    for (int i = 0; s->at(i, &c); i++) {
+        if (!(c.use & (SUITE_CHECK | SUITE_ALL | SUITE_BENCH_CUDA)) || c.use & SUITE_CPU_ONLY)
+            continue;
+        saker_status status = explained(ctx, s, &c, text);
+        if (out && !status && c.use & (SUITE_CHECK | SUITE_ALL))
+            note_kernels(out, text);
+        char *end = strchr(text, '\n');
+        if (end)
+            *end = 0;
+        const char *needs = suite_kernel_of(&c, true, text);
+        planned++;
+        if (status || (needs && strncmp(text, empty, strlen(empty)) && !strstr(text, needs))) {
+            char line[512];
+            snprintf(line, sizeof line, "%s '%s' is planned as '%.200s', expected '%s'", s->op, c.name,
+                     status ? saker_context_error(ctx) : text, needs ? needs : "any kernel");
+            record(false, __LINE__, line, "");
+        }
+        named += needs != NULL;
+    }
+    printf("     %-24s %5d cases planned, %5d of them name their kernel\n", s->op, planned, named);
+    record(true, __LINE__, s->op, "");
+}
+
+static void all_cases(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    FILE *planned = getenv("PLANNED") ? fopen(getenv("PLANNED"), "a") : NULL;
+    for (int i = 0; i < suite_count(); i++)
+        cases_of(ctx, suite_at(i), planned);
+    if (planned)
+        fclose(planned);
+    saker_context_destroy(ctx);
+}
+
+static void hopper(void)
+{
+    all_cases();
+}
+
+static void portable(void)
+{
+    setenv("SAKER_CUDA_ISA", "sm80", 1);
+    all_cases();
+}
+
+int main(int argc, char **argv)
+{
+    static const scenario_row rows[] = {SCENARIO(hopper), SCENARIO(portable)};
+    return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
+}
