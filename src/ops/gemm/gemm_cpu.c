@@ -236,34 +236,43 @@ static bool skinny_as_it_lies(const job_t *job, const side *b)
     return skinny_direct(job, b);
 }
 
-/* Few rows: all columns of the task at once, k block by k block, then the epilogue panel by panel. The scratch memory
- * holds the block's sums, those so far, and room for the kernel. */
+/* Few rows: all columns of the task at once, then the epilogue panel by panel. Scratch memory holds the sums so far,
+ * those of a k block, and room for as much as a's panel. */
 static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
 {
     const job_t *job = s->job;
     int nr = job->tile.nr, rows = (int)job->m;
     int64_t n0 = n_first * nr, left = job->n - n0, ld = s->ld;
     int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
-    float *sums = s->sums, *part = sums + job->tile.mr * ld, *spare = part + job->tile.mr * ld;
-    int width = skinny_width(&s->b, cols);
+    float *sums = s->sums, *part = sums + job->tile.mr * ld;
+    char *room = (char *)(part + job->tile.mr * ld);
+    const char *a = panel(job, 0, s->batch, 0, 0); /* one panel: its k blocks follow each other */
+    bool groups = false, done = false;
 #if defined(SKR_LEVEL_neonmm)
-    bool groups = skinny_groups(job, &s->b);
-    const uint8_t *whole_a = (const uint8_t *)panel(job, 0, s->batch, 0, 0);
-    if (groups && job->kind == SKR_GEMM_I8) {
-        even_odd(whole_a, job->k, (uint8_t *)spare);
-        whole_a = (const uint8_t *)spare;
+    groups = skinny_groups(job, &s->b);
+    if (groups && skinny_dots(job)) {
+        groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
+        done = true;
+    } else if (groups && job->kind == SKR_GEMM_I8) {
+        even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
+        a = room;
     }
 #endif
-    for (int j = 0; j < cols; j += width) {
+    if (!groups && s->b.ks == 1) {
+        skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, ld);
+        done = true;
+    }
+    int width = groups ? 16 : cols; /* a stream of k's should be long, a row of columns too */
+    for (int j = 0; !done && j < cols; j += width) {
         int n = cols - j < width ? cols - j : width;
         for (int64_t block = 0; block < job->n_blocks; block++) {
             float *out = block ? part : sums + j;
 #if defined(SKR_LEVEL_neonmm)
             if (groups)
-                groups_block(job, &s->b, whole_a, block, n0 + j, n, out, ld);
+                groups_block(job, &s->b, (const uint8_t *)a, block, n0 + j, n, out, ld);
             else
 #endif
-                skinny_block(job, &s->a, &s->b, panel(job, 0, s->batch, block, 0), block, n0 + j, n, spare, out, ld);
+                skinny_by_rows(job, &s->b, a, block, n0 + j, n, out, ld);
             if (block)
                 add_tile(s->f.ints, part, ld, sums + j, ld, sums + j, ld, rows, n);
         }

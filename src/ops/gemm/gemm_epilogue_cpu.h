@@ -14,8 +14,9 @@ enum { MAX_MR = SKR_GEMM_MAX_MR, MAX_NR = SKR_GEMM_MAX_NR };
 /* What the tiles of one batch share. */
 typedef struct finish_batch {
     int64_t c_at, d_at, pre_at, saved_at, a_scale_at, b_scale_at;
-    int plain; /* d is the sums themselves, rounded where it is not i32 */
-    int ints;  /* the sums are 32-bit integers */
+    int plain;  /* d is the sums themselves: floats, or integers as they are */
+    int ints;   /* the sums are 32-bit integers */
+    int scaled; /* they are multiplied by something */
 } finish_batch;
 
 /* The columns of one panel of b. */
@@ -44,7 +45,8 @@ static finish_batch finish_start(const job_t *job, int64_t batch)
     int late = (scaled_late(job, 0) && job->a_scale.at.data) || (scaled_late(job, 1) && job->b_scale.at.data);
     f.ints = (job->kind == SKR_GEMM_I8 && job->scaling != SKR_GEMM_BLOCK && job->scaling != SKR_GEMM_GROUP) ||
              job->kind == SKR_GEMM_INT;
-    f.plain = !late && job->alpha == 1 && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
+    f.scaled = late || job->alpha != 1;
+    f.plain = !f.scaled && (job->exact || !f.ints) && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
               !job->pre.at.data && !job->saved.at.data && !job->dbias.data && !job->scatter.data &&
               job->d.at.col_stride == 1;
     return f;
@@ -100,88 +102,167 @@ SKR_FN vf sum_at(int ints, const float *t, int j)
     return ints ? v_of_int(v_bits(v)) : v;
 }
 
-/* Row m of the product: v = alpha * scales * sums + beta * c + bias, as floats in x; stored in pre where that is
- * wanted. */
-static void finish_value(const job_t *job, const finish_batch *f, const finish_columns *c, int64_t m, int nr,
-                         const float *sums, float *x)
+/* ---------------------------------------------------------------- tiles and matrices
+ *
+ * x: a tile of floats, in rows of nr. Every step below passes over all of it: it stays in L1, and long loops of
+ * independent vectors hide the latency of the functions. */
+
+/* n columns of `rows` rows into a matrix of type T whose rows are `row` elements apart, from element `at` on. */
+SKR_FN void put_type(int T, void *data, int64_t at, int64_t row, int rows, int nr, int n, const float *x)
 {
-    float factor = row_scale(job, f, m), row_bias = 0;
-    if (job->bias.data && job->bias_rows)
-        row_bias = one_float(job->bias.type, job->bias.data, m * job->bias.stride);
-    if (job->c.at.data)
-        load_run(job->c.at.type, job->c.at.data, f->c_at + m * job->c.row + c->n0 * job->c.at.col_stride,
-                 c->step * job->c.at.col_stride, c->n, x);
-    for (int j = 0; j < nr; j += SKR_LANES) {
-        vf s = v_mul(sum_at(f->ints, sums, j), v_mul(v_set1(factor), v_load(SKR_F32, c->scale, j)));
-        if (job->c.at.data)
-            s = v_fma(v_set1(job->beta), v_load(SKR_F32, x, j), s);
-        if (job->bias.data) /* and not + 0 without one: that would change -0 */
-            s = v_add(s, job->bias_rows ? v_set1(row_bias) : v_load(SKR_F32, c->bias, j));
-        v_store_float(SKR_F32, x, j, s);
+    for (int r = 0; r < rows; r++, at += row, x += nr) {
+        int j = 0;
+        for (; j + SKR_LANES <= n; j += SKR_LANES)
+            v_store_float(T, data, at + j, v_load(SKR_F32, x, j));
+        if (j < n)
+            v_store_float_n(T, data, at + j, v_load(SKR_F32, x, j), n - j);
+    }
+}
+
+/* stride: between its columns. */
+SKR_FN void put_tile(int type, void *data, int64_t at, int64_t row, int64_t stride, int rows, int nr, int n,
+                     const float *x)
+{
+    if (stride != 1) {
+        for (int r = 0; r < rows; r++)
+            store_run(type, data, at + r * row, stride, n, x + r * nr);
+    } else if (type == SKR_F32) {
+        put_type(SKR_F32, data, at, row, rows, nr, n, x);
+    } else if (type == SKR_F16) {
+        put_type(SKR_F16, data, at, row, rows, nr, n, x);
+    } else {
+        put_type(SKR_BF16, data, at, row, rows, nr, n, x);
+    }
+}
+
+/* A tile from rows m ... of a matrix whose batch begins at `base`. */
+static void get_tile(const skr_gemm_matrix *from, int64_t base, const finish_columns *c, int64_t m, int rows, int nr,
+                     float *x)
+{
+    int64_t at = base + m * from->row + c->n0 * from->at.col_stride;
+    if (c->n < nr)
+        __builtin_memset(x, 0, (size_t)(rows * nr) * 4);
+    for (int r = 0; r < rows; r++, at += from->row)
+        load_run(from->at.type, from->at.data, at, c->step * from->at.col_stride, c->n, x + r * nr);
+}
+
+/* x = sums, scaled, plus a bias for each column. */
+SKR_FN void scale_and_bias(int ints, int scaled, int biased, const job_t *job, const finish_batch *f,
+                           const finish_columns *c, int64_t m, int rows, int nr, const float *sums, float *x)
+{
+    for (int r = 0; r < rows; r++, sums += nr, x += nr) {
+        vf factor = v_set1(scaled ? row_scale(job, f, m + r) : 1);
+        for (int j = 0; j < nr; j += SKR_LANES) {
+            vf v = sum_at(ints, sums, j);
+            if (scaled)
+                v = v_mul(v, v_mul(factor, v_load(SKR_F32, c->scale, j)));
+            if (biased) /* and not + 0 without one: that would change -0 */
+                v = v_add(v, v_load(SKR_F32, c->bias, j));
+            v_store_float(SKR_F32, x, j, v);
+        }
+    }
+}
+
+/* Rows m ... of the product: x = alpha * scales * sums + beta * c + bias; stored in pre where that is wanted. */
+static void finish_values(const job_t *job, const finish_batch *f, const finish_columns *c, int64_t m, int rows, int nr,
+                          const float *sums, float *x)
+{
+    bool biased = job->bias.data && !job->bias_rows && !job->c.at.data;
+    if (f->ints)
+        scale_and_bias(1, 1, biased, job, f, c, m, rows, nr, sums, x);
+    else if (f->scaled)
+        scale_and_bias(0, 1, biased, job, f, c, m, rows, nr, sums, x);
+    else if (biased)
+        scale_and_bias(0, 0, 1, job, f, c, m, rows, nr, sums, x);
+    else
+        scale_and_bias(0, 0, 0, job, f, c, m, rows, nr, sums, x);
+    if (job->c.at.data) {
+        _Alignas(64) float old[MAX_MR * MAX_NR];
+        get_tile(&job->c, f->c_at, c, m, rows, nr, old);
+        for (int i = 0; i < rows * nr; i += SKR_LANES) {
+            vf v = v_fma(v_set1(job->beta), v_load(SKR_F32, old, i), v_load(SKR_F32, x, i));
+            v_store_float(SKR_F32, x, i, v);
+        }
+    }
+    for (int r = 0; job->bias.data && !biased && r < rows; r++) {
+        vf same = v_set1(job->bias_rows ? one_float(job->bias.type, job->bias.data, (m + r) * job->bias.stride) : 0);
+        for (int j = 0; j < nr; j += SKR_LANES) {
+            vf bias = job->bias_rows ? same : v_load(SKR_F32, c->bias, j);
+            v_store_float(SKR_F32, x, r * nr + j, v_add(v_load(SKR_F32, x, r * nr + j), bias));
+        }
     }
     if (job->pre.at.data)
-        store_run(job->pre.at.type, job->pre.at.data, f->pre_at + m * job->pre.row + c->n0 * job->pre.at.col_stride,
-                  c->step * job->pre.at.col_stride, c->n, x);
+        put_tile(job->pre.at.type, job->pre.at.data, f->pre_at + m * job->pre.row + c->n0 * job->pre.at.col_stride,
+                 job->pre.row, c->step * job->pre.at.col_stride, rows, nr, c->n, x);
 }
+
+/* ---------------------------------------------------------------- activations of n values of a tile */
 
 #define OAI_ALPHA 1.702f
 #define OAI_LIMIT 7.0f
 
-#define EACH_ACT(DO)                                                                                                   \
-    switch (job->act) {                                                                                                \
-        DO(NONE)                                                                                                       \
-        DO(SIGMOID)                                                                                                    \
-        DO(TANH)                                                                                                       \
-        DO(SILU)                                                                                                       \
-        DO(GELU)                                                                                                       \
-        DO(GELU_TANH)                                                                                                  \
-        DO(RELU)                                                                                                       \
-        DO(RELU2)                                                                                                      \
-        DO(SWIGLU_OAI)                                                                                                 \
+/* What becomes of n <= 4 vectors of the tile: the function of it; that times another tile's; it times the function's
+ * derivative there. */
+enum { ACT_ALONE, ACT_GATED, ACT_SLOPE };
+
+SKR_FN void act_vectors(int form, int act, float *x, const float *other, int n)
+{
+    vf v[4], o[4], slope[4];
+    for (int i = 0; i < n; i++) {
+        v[i] = v_load(SKR_F32, x, i * SKR_LANES);
+        o[i] = form == ACT_ALONE ? v[i] : v_load(SKR_F32, other, i * SKR_LANES);
+        if (form == ACT_GATED && act == SKR_ACT_SWIGLU_OAI) {
+            vf limit = v_set1(OAI_LIMIT);
+            v[i] = v_min(v[i], limit);
+            o[i] = v_add(v_min(v_max(o[i], v_neg(limit)), limit), v_set1(1.0f));
+        }
     }
-#define EACH_VECTOR(act, expression)                                                                                   \
+    if (form == ACT_SLOPE)
+        act_both_each(act, o, slope, OAI_ALPHA, n);
+    else
+        act_value_each(act, v, OAI_ALPHA, n);
+    for (int i = 0; i < n; i++) {
+        vf y = form == ACT_SLOPE ? v_mul(v[i], slope[i]) : form == ACT_GATED ? v_mul(v[i], o[i]) : v[i];
+        v_store_float(SKR_F32, x, i * SKR_LANES, y);
+    }
+}
+
+/* Four vectors at once: the functions are long chains. */
+SKR_FN void act_tile(int form, int act, int n, float *x, const float *other)
+{
+    int j = 0;
+    for (; j + 4 * SKR_LANES <= n; j += 4 * SKR_LANES)
+        act_vectors(form, act, x + j, form == ACT_ALONE ? x : other + j, 4);
+    for (; j < n; j += SKR_LANES)
+        act_vectors(form, act, x + j, form == ACT_ALONE ? x : other + j, 1);
+}
+
+#define ACT_CASE(form, act)                                                                                            \
     case SKR_ACT_##act:                                                                                                \
-        for (int j = 0; j < nr; j += SKR_LANES)                                                                        \
-            v_store_float(SKR_F32, x, j, expression);                                                                  \
+        act_tile(form, SKR_ACT_##act, n, x, other);                                                                    \
         break;
-
-SKR_TAIL void apply_act(const job_t *job, int nr, float *x){
-#define DO(act) EACH_VECTOR(act, act_value(SKR_ACT_##act, v_load(SKR_F32, x, j), OAI_ALPHA))
-    EACH_ACT(DO)
-#undef DO
-}
-
-SKR_FN vf gated_value(int act, vf gate, vf up)
-{
-    if (act == SKR_ACT_SWIGLU_OAI) {
-        vf limit = v_set1(OAI_LIMIT);
-        gate = v_min(gate, limit);
-        up = v_add(v_min(v_max(up, v_neg(limit)), limit), v_set1(1.0f));
+#define ACT_FORM(name, form)                                                                                           \
+    SKR_TAIL void name(int act, int n, float *x, const float *other)                                                   \
+    {                                                                                                                  \
+        switch (act) {                                                                                                 \
+            ACT_CASE(form, NONE)                                                                                       \
+            ACT_CASE(form, SIGMOID)                                                                                    \
+            ACT_CASE(form, TANH)                                                                                       \
+            ACT_CASE(form, SILU)                                                                                       \
+            ACT_CASE(form, GELU)                                                                                       \
+            ACT_CASE(form, GELU_TANH)                                                                                  \
+            ACT_CASE(form, RELU)                                                                                       \
+            ACT_CASE(form, RELU2)                                                                                      \
+            ACT_CASE(form, SWIGLU_OAI)                                                                                 \
+        }                                                                                                              \
     }
-    return v_mul(act_value(act, gate, OAI_ALPHA), up);
-}
+ACT_FORM(apply_act, ACT_ALONE)
+ACT_FORM(apply_gate, ACT_GATED)
+ACT_FORM(apply_slope, ACT_SLOPE)
+#undef ACT_FORM
+#undef ACT_CASE
 
-SKR_TAIL void apply_gate(const job_t *job, int nr, float *x, const float *up){
-#define DO(act) EACH_VECTOR(act, gated_value(SKR_ACT_##act, v_load(SKR_F32, x, j), v_load(SKR_F32, up, j)))
-    EACH_ACT(DO)
-#undef DO
-}
-
-SKR_FN vf sloped_value(int act, vf x, vf saved)
-{
-    vf slope;
-    act_both_each(act, &saved, &slope, OAI_ALPHA, 1);
-    return v_mul(x, slope);
-}
-
-SKR_TAIL void apply_slope(const job_t *job, int nr, float *x, const float *saved)
-{
-#define DO(act) EACH_VECTOR(act, sloped_value(SKR_ACT_##act, v_load(SKR_F32, x, j), v_load(SKR_F32, saved, j)))
-    EACH_ACT(DO)
-#undef DO
-}
-#undef EACH_ACT
-#undef EACH_VECTOR
+/* ---------------------------------------------------------------- a tile */
 
 static void finish_exact(const job_t *job, const finish_batch *f, const finish_columns *c, int64_t m, int rows, int nr,
                          const int32_t *sums)
@@ -203,68 +284,41 @@ static void finish_exact(const job_t *job, const finish_batch *f, const finish_c
     }
 }
 
-/* d is the sums: the rows of a whole tile in one loop for each type. */
-SKR_FN void finish_plain(const job_t *job, const finish_batch *f, const finish_columns *c, int64_t m, int rows, int nr,
-                         const float *sums)
-{
-    char *d = job->d.at.data;
-    int64_t at = f->d_at + m * job->d.row + c->n0;
-#define ROWS(T)                                                                                                        \
-    for (int r = 0; r < rows; r++, at += job->d.row, sums += nr) {                                                     \
-        int j = 0;                                                                                                     \
-        for (; j + SKR_LANES <= c->n; j += SKR_LANES)                                                                  \
-            v_store_float(T, d, at + j, sum_at(ints, sums, j));                                                        \
-        if (j < c->n)                                                                                                  \
-            v_store_float_n(T, d, at + j, sum_at(ints, sums, j), c->n - j);                                            \
-    }
-    int ints = f->ints && !job->exact; /* as they are, they are moved like floats */
-    if (job->d.at.type == SKR_F32 || job->exact) {
-        ROWS(SKR_F32)
-    } else if (job->d.at.type == SKR_F16) {
-        ROWS(SKR_F16)
-    } else {
-        ROWS(SKR_BF16)
-    }
-#undef ROWS
-}
-
 /* Rows m ... of the tile. up: the second tile and its columns, gated only. dbias: running sums of the panel's columns,
  * or NULL. */
 static void finish(const job_t *job, const finish_batch *f, int64_t m, int rows, int nr, const finish_columns *c,
                    const float *sums, const finish_columns *up_c, const float *up_sums, float *dbias)
 {
-    _Alignas(64) float x[MAX_NR], y[MAX_NR];
-    if (f->plain) {
-        finish_plain(job, f, c, m, rows, nr, sums);
+    _Alignas(64) float x[MAX_MR * MAX_NR], y[MAX_MR * MAX_NR];
+    const skr_gemm_matrix *d = &job->d;
+    if (f->plain) { /* as they are, integers are moved like floats */
+        put_tile(job->exact ? SKR_F32 : d->at.type, d->at.data, f->d_at + m * d->row + c->n0, d->row, 1, rows, nr, c->n,
+                 sums);
         return;
     }
     if (job->exact) {
         finish_exact(job, f, c, m, rows, nr, (const int32_t *)sums);
         return;
     }
-    for (int j = 0; j < MAX_NR; j++)
-        x[j] = y[j] = 0;
-    for (int r = 0; r < rows; r++, sums += nr) {
-        int64_t row = m + r, col = c->n0;
-        int64_t d_at = row_in_d(job, f, row);
-        finish_value(job, f, c, row, nr, sums, x);
-        if (job->gated) {
-            finish_value(job, f, up_c, row, nr, up_sums, y);
-            up_sums += nr;
-            apply_gate(job, nr, x, y);
-            col = c->n0 / c->step;
-        } else if (job->saved.at.data) {
-            load_run(job->saved.at.type, job->saved.at.data,
-                     f->saved_at + row * job->saved.row + col * job->saved.at.col_stride, job->saved.at.col_stride,
-                     c->n, y);
-            apply_slope(job, nr, x, y);
-        } else if (job->act) {
-            apply_act(job, nr, x);
-        }
-        for (int j = 0; dbias && j < c->n; j++)
-            dbias[j] += x[j];
-        if (d_at >= 0)
-            store_run(job->d.at.type, job->d.at.data, d_at + col * job->d.at.col_stride, job->d.at.col_stride, c->n, x);
+    finish_values(job, f, c, m, rows, nr, sums, x);
+    if (job->gated) {
+        finish_values(job, f, up_c, m, rows, nr, up_sums, y);
+        apply_gate(job->act, rows * nr, x, y);
+    } else if (job->saved.at.data) {
+        get_tile(&job->saved, f->saved_at, c, m, rows, nr, y);
+        apply_slope(job->act, rows * nr, x, y);
+    } else if (job->act) {
+        apply_act(job->act, rows * nr, x, NULL);
+    }
+    for (int r = 0; dbias && r < rows; r++)
+        for (int j = 0; j < c->n; j++)
+            dbias[j] += x[r * nr + j];
+    int64_t col = (job->gated ? c->n0 / c->step : c->n0) * d->at.col_stride;
+    int at_once = job->scatter.data ? 1 : rows;
+    for (int r = 0; r < rows; r += at_once) {
+        int64_t at = row_in_d(job, f, m + r);
+        if (at >= 0)
+            put_tile(d->at.type, d->at.data, at + col, d->row, d->at.col_stride, at_once, nr, c->n, x + r * nr);
     }
 }
 

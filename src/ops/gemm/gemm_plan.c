@@ -104,13 +104,16 @@ const char *skr_gemm_shape(skr_gemm_job *job, const char *level)
 }
 
 /* Tasks: a k block of the task's panels of a should stay in half of L2 (512 KiB) beside one panel of b; and there
- * should be several tasks for each thread. */
+ * should be several tasks for each thread. Few rows, and columns of b are neighbours: each k is a new place in memory,
+ * so the rows of b should be long, as long as their sums (32 KiB) stay in L1. */
 void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width)
 {
     int pair = job->gated ? 2 : 1;
-    int64_t want = (int64_t)(job->skinny ? 3 : 8) * width;
+    bool long_rows = job->skinny && !job->packed && job->b.at.col_stride == 1 && job->b.row != 1;
+    int64_t want = (int64_t)(long_rows ? 1 : job->skinny ? 3 : 8) * width;
+    int64_t columns = long_rows ? skr_max(1024, 8192 / skr_max(job->m, 1)) : job->skinny ? 1024 : 384;
     job->tile_m = skr_max(1, skr_min(job->m_panels, (job->kind == SKR_GEMM_F32 ? 256 : 128) / job->tile.mr));
-    job->tile_n = skr_max(1, skr_min(job->n_panels, (job->skinny ? 1024 : 384) / job->tile.nr / pair * pair));
+    job->tile_n = skr_max(1, skr_min(job->n_panels, columns / job->tile.nr / pair * pair));
     for (;;) {
         job->m_tiles = skr_ceil_div(job->m_panels, job->tile_m);
         job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
@@ -154,8 +157,9 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
     const skr_gemm_tile *t = &job->tile;
     int64_t block = skr_mul(job->seg_pad, job->segs);
     int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
-    if (job->skinny) /* a block's sums, those so far, as many beside, up to 8 more columns (gemm_skinny_neon_cpu.h) */
-        sums = (job->tile_m * t->mr * (job->tile_n * t->nr * 2 + skr_max(job->tile_n * t->nr, t->kc) + 8)) * 4;
+    if (job->skinny) /* those so far, a block's, and a in another order, up to 3 k's more (gemm_skinny_neon_cpu.h) */
+        sums = skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 2 * 4) + skr_gemm_panels_bytes(job, 1, t->mr) +
+               3 * 4 * t->mr;
     int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * pair) : 0;
     return (int64_t)skr_align_up((size_t)skr_min(job->scale_bytes + sums + panel, SKR_HUGE), 256);
 }

@@ -12,7 +12,16 @@
 
 #if defined(SKR_LEVEL_neonmm)
 
-enum { SPAN = 32 }; /* k values at a time */
+enum { SPAN = 32, AHEAD = 1024 }; /* k values at a time; bytes that a stream is prefetched ahead */
+
+/* Blocks of two rows and of two pairs of columns as rows of out; n: how many of the four columns there are. */
+SKR_FN void mm_put(float32x4_t left, float32x4_t right, int rows, int n, float *out, int64_t ld)
+{
+    float64x2_t x = vreinterpretq_f64_f32(left), y = vreinterpretq_f64_f32(right);
+    v_store_float_n(SKR_F32, out, 0, vreinterpretq_f32_f64(vzip1q_f64(x, y)), n);
+    if (rows > 1)
+        v_store_float_n(SKR_F32, out, ld, vreinterpretq_f32_f64(vzip2q_f64(x, y)), n);
+}
 
 /* [x's 8 bytes, y's 8 bytes]: low and high half of two columns. */
 SKR_FN void pair_columns(uint8x16_t x, uint8x16_t y, uint8x16_t *out)
@@ -32,13 +41,13 @@ SKR_FN void nibbles_even_odd(const uint8_t *x, const uint8_t *y, uint8x16_t out[
 }
 
 /* i4 as bf16, in their order: both bytes of a number come from tables. */
-SKR_FN void nibbles_bf16(const uint8_t *x, uint8x16_t out[4])
+SKR_FN void nibbles_bf16(uint8x16_t v, uint8x16_t out[4])
 {
     static const uint8_t high[16] = {0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
                                      0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf};
     static const uint8_t low[16] = {0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0,
                                     0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80};
-    uint8x16_t v = vld1q_u8(x), even = vandq_u8(v, vdupq_n_u8(15)), odd = vshrq_n_u8(v, 4);
+    uint8x16_t even = vandq_u8(v, vdupq_n_u8(15)), odd = vshrq_n_u8(v, 4);
     uint8x16_t index[2] = {vzip1q_u8(even, odd), vzip2q_u8(even, odd)};
     UNROLLED
     for (int i = 0; i < 2; i++) {
@@ -48,43 +57,50 @@ SKR_FN void nibbles_bf16(const uint8_t *x, uint8x16_t out[4])
     }
 }
 
-/* i8 as bf16: whole numbers up to 256 are exact there, so the upper half of the f32 is the number. */
-SKR_FN void bytes_bf16(const uint8_t *x, uint8x16_t out[4])
+/* i8 as bf16: whole numbers up to 256 are exact there, so the upper half of the f32 is the number. That is made by an
+ * addition to the bits of 3 * 2^22, whose last place is 1, and a subtraction: SCVTF is one a cycle. */
+SKR_FN void bytes_bf16(uint8x16_t v, uint8x16_t out[2])
 {
+    const float32x4_t big = vdupq_n_f32(12582912.0f);
+    const int32x4_t bits = vreinterpretq_s32_f32(big);
+    int16x8_t w[2] = {vmovl_s8(vget_low_s8(vreinterpretq_s8_u8(v))), vmovl_high_s8(vreinterpretq_s8_u8(v))};
     UNROLLED
-    for (int i = 0; i < 4; i++) {
-        int16x8_t w = vmovl_s8(vld1_s8((const int8_t *)x + 8 * i));
-        float32x4_t a = vcvtq_f32_s32(vmovl_s16(vget_low_s16(w))), b = vcvtq_f32_s32(vmovl_high_s16(w));
+    for (int i = 0; i < 2; i++) {
+        float32x4_t a = vsubq_f32(vreinterpretq_f32_s32(vaddw_s16(bits, vget_low_s16(w[i]))), big);
+        float32x4_t b = vsubq_f32(vreinterpretq_f32_s32(vaddw_high_s16(bits, w[i])), big);
         out[i] = vreinterpretq_u8_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)));
     }
 }
 
-/* SPAN k's of two columns, `other` bytes apart, as what the matrix instruction takes; returns how many vectors. */
-SKR_FN int widen_span(int ints, int nibbles, const uint8_t *b, int64_t other, uint8x16_t out[8])
+/* SPAN k's of two columns, `other` bytes apart, as what the matrix instruction takes. The columns are put together four
+ * k's by four while these are still narrow. */
+SKR_FN void widen_span(int ints, int nibbles, const uint8_t *b, int64_t other, uint8x16_t out[8])
 {
     if (ints) {
         nibbles_even_odd(b, b + other, out);
-        return 4;
+        return;
     }
-    uint8x16_t x[4], y[4];
     if (nibbles) {
-        nibbles_bf16(b, x);
-        nibbles_bf16(b + other, y);
-    } else {
-        bytes_bf16(b, x);
-        bytes_bf16(b + other, y);
+        uint16x8_t x = vreinterpretq_u16_u8(vld1q_u8(b)), y = vreinterpretq_u16_u8(vld1q_u8(b + other));
+        nibbles_bf16(vreinterpretq_u8_u16(vzip1q_u16(x, y)), out);
+        nibbles_bf16(vreinterpretq_u8_u16(vzip2q_u16(x, y)), out + 4);
+        return;
     }
     UNROLLED
-    for (int i = 0; i < 4; i++)
-        pair_columns(x[i], y[i], out + 2 * i);
-    return 8;
+    for (int i = 0; i < 2; i++) {
+        uint32x4_t x = vreinterpretq_u32_u8(vld1q_u8(b + 16 * i));
+        uint32x4_t y = vreinterpretq_u32_u8(vld1q_u8(b + other + 16 * i));
+        bytes_bf16(vreinterpretq_u8_u32(vzip1q_u32(x, y)), out + 4 * i);
+        bytes_bf16(vreinterpretq_u8_u32(vzip2q_u32(x, y)), out + 4 * i + 2);
+    }
 }
 
-/* A k block of the weights, in bytes: column j begins at b + j * pitch. */
+/* Columns of the weights, in bytes: column j begins at b + j * pitch. */
 typedef struct group_columns {
     const uint8_t *b, *a; /* a: 64 bytes for each group of the instruction, 16 for each pair of rows */
     int64_t pitch, span;  /* span: bytes of SPAN k's of a column */
-    int64_t k, group;     /* of this block; multiples of SPAN */
+    int64_t k, group;     /* multiples of SPAN */
+    int64_t block;        /* k's of a k block */
     const float *scales;  /* of the first column and group, or NULL */
     int64_t scale_row, scale_column;
     int rows;
@@ -158,11 +174,10 @@ SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, con
         if (j < cols)                                                                                                  \
             groups_of(ints, nibbles, PAIRS, 1, 0, g, j, out, ld);                                                      \
     }
-GROUPS(groups_i8_i4_1, 1, 1, 1, 4)
-GROUPS(groups_i8_i4_4, 1, 1, 4, 2)
-GROUPS(groups_bf16_i4_1, 0, 1, 1, 2)
+GROUPS(groups_i8_i4, 1, 1, 4, 2)
+GROUPS(groups_bf16_i4_1, 0, 1, 1, 4)
 GROUPS(groups_bf16_i4_4, 0, 1, 4, 1)
-GROUPS(groups_bf16_i8_1, 0, 0, 1, 2)
+GROUPS(groups_bf16_i8_1, 0, 0, 1, 4)
 GROUPS(groups_bf16_i8_4, 0, 0, 4, 1)
 #undef GROUPS
 
@@ -177,37 +192,159 @@ static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
         }
 }
 
+/* ---------------------------------------------------------------- i8 x i4, one or two rows: dot products
+ *
+ * A nibble in the upper half of a byte is 16 times its value: one shift, or one mask, instead of two shifts. */
+
+enum { MAX_DOT_GROUP = 1 << 16 }; /* 16 times a sum of so many products fits 32 bits */
+
+/* ROWS rows: 16 even k's of each, 16 odd ones, for every SPAN. */
+static void even_odd_rows(const uint8_t *a, int64_t k, int rows, uint8_t *to)
+{
+    for (int64_t p = 0; p < k; p += SPAN)
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < SPAN; i++, to++) {
+                int from = i < SPAN / 2 ? 2 * i : 2 * i - SPAN + 1;
+                *to = a[p * 8 + from / 8 * 64 + r * 8 + from % 8];
+            }
+}
+
+/* The sums of four columns from `column` on, `apart` from each other (0: one, four times), over k's up to end. */
+SKR_FN void dot_group(int ROWS, const group_columns *g, int column, int apart, int64_t k, int64_t end, int32x4_t *sums)
+{
+    int32x4_t acc[2][4];
+    UNROLLED
+    for (int i = 0; i < 4 * ROWS; i++)
+        acc[i / 4][i % 4] = vdupq_n_s32(0);
+    const uint8_t *b = g->b + column * g->pitch + k / 2;
+    for (; k < end; k += SPAN, b += SPAN / 2) {
+        const int8_t *a = (const int8_t *)g->a + k * ROWS;
+        UNROLLED
+        for (int c = 0; c < 4; c++) {
+            uint8x16_t v = vld1q_u8(b + c * apart * g->pitch);
+            int8x16_t even = vreinterpretq_s8_u8(vshlq_n_u8(v, 4));
+            int8x16_t odd = vreinterpretq_s8_u8(vandq_u8(v, vdupq_n_u8(0xf0)));
+            UNROLLED
+            for (int r = 0; r < ROWS; r++) {
+                acc[r][c] = vdotq_s32(acc[r][c], even, vld1q_s8(a + r * SPAN));
+                acc[r][c] = vdotq_s32(acc[r][c], odd, vld1q_s8(a + r * SPAN + SPAN / 2));
+            }
+        }
+    }
+    UNROLLED
+    for (int r = 0; r < ROWS; r++)
+        sums[r] = vshrq_n_s32(vpaddq_s32(vpaddq_s32(acc[r][0], acc[r][1]), vpaddq_s32(acc[r][2], acc[r][3])), 4);
+}
+
+/* The scales of four columns. */
+SKR_FN float32x4_t dot_scales(const float *from, int64_t apart)
+{
+    float four[4];
+    for (int i = 0; i < 4; i++)
+        four[i] = from[i * apart];
+    return vld1q_f32(four);
+}
+
+/* The first n of four columns through all k's. */
+SKR_FN void dot_columns(int ROWS, const group_columns *g, int column, int apart, int n, float *out, int64_t ld)
+{
+    float32x4_t total[2] = {vdupq_n_f32(-0.0f), vdupq_n_f32(-0.0f)}; /* plus x is x, even for -0 */
+    const float *scales = g->scales ? g->scales + column * g->scale_column : NULL;
+    for (int64_t k = 0; k < g->k;) {
+        int64_t end = k + g->block < g->k ? k + g->block : g->k;
+        float32x4_t t[2] = {vdupq_n_f32(0), vdupq_n_f32(0)};
+        while (k < end) {
+            int32x4_t sums[2];
+            int64_t next = k + g->group < end ? k + g->group : end;
+            dot_group(ROWS, g, column, apart, k, next, sums);
+            float32x4_t scale = scales ? dot_scales(scales, apart * g->scale_column) : vdupq_n_f32(1);
+            UNROLLED
+            for (int r = 0; r < ROWS; r++)
+                t[r] = vfmaq_f32(t[r], vcvtq_f32_s32(sums[r]), scale);
+            scales = scales ? scales + g->scale_row : NULL;
+            k = next;
+        }
+        UNROLLED
+        for (int r = 0; r < ROWS; r++)
+            total[r] = vaddq_f32(total[r], t[r]);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        float sums[4];
+        vst1q_f32(sums, total[r]);
+        for (int i = 0; i < n; i++)
+            out[r * ld + column + i * apart] = sums[i];
+    }
+}
+
+#define DOTS(name, ROWS)                                                                                               \
+    SKR_IN_ORDER static void name(const group_columns *g, int cols, float *out, int64_t ld)                            \
+    {                                                                                                                  \
+        int j = 0;                                                                                                     \
+        for (; j + 4 <= cols; j += 4)                                                                                  \
+            dot_columns(ROWS, g, j, 1, 4, out, ld);                                                                    \
+        for (; j < cols; j++)                                                                                          \
+            dot_columns(ROWS, g, j, 0, 1, out, ld);                                                                    \
+    }
+DOTS(dots_1, 1)
+DOTS(dots_2, 2)
+#undef DOTS
+
+/* ---------------------------------------------------------------- which one */
+
 /* Whether there is a way for this product. */
 static bool skinny_groups(const job_t *job, const side *b)
 {
     bool types = (job->kind == SKR_GEMM_I8 && b->type == SKR_I4) ||
                  (job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8));
     return job->skinny && types && !job->packed && !job->gated && !job->b_zero.at.data && job->m <= job->tile.mr &&
-           job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0 &&
-           job->k <= 4 * job->tile.kc; /* all of a fits the spare room */
+           job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
-/* As skinny_block. a: all its k's, for i8 in the order of even_odd. */
-static void groups_block(const job_t *job, const side *b, const uint8_t *a, int64_t block, int64_t n0, int cols,
-                         float *out, int64_t ld)
+static bool skinny_dots(const job_t *job)
 {
-    int64_t k0 = block * job->seg * job->segs, k = job->seg * job->segs;
-    int nibbles = b->type == SKR_I4, ints = job->kind == SKR_GEMM_I8, few = job->m <= 2;
+    return job->kind == SKR_GEMM_I8 && job->m <= 2 && job->group <= MAX_DOT_GROUP;
+}
+
+/* Columns n0 ... of b from k0 on. */
+static group_columns columns_from(const job_t *job, const side *b, const uint8_t *a, int64_t k0, int64_t n0)
+{
+    int nibbles = b->type == SKR_I4;
     const float *scales = job->b_scale.at.data;
     int64_t at = b->at + n0 * b->rs + k0;
     group_columns g = {.b = (const uint8_t *)b->data + (nibbles ? at / 2 : at),
-                       .a = a + k0 * (ints ? 8 : 16),
+                       .a = a,
                        .pitch = nibbles ? b->rs / 2 : b->rs,
                        .span = nibbles ? SPAN / 2 : SPAN,
-                       .k = job->k - k0 < k ? job->k - k0 : k,
+                       .k = job->k - k0,
                        .group = job->group,
+                       .block = job->seg * job->segs,
                        .scale_row = job->b_scale.row,
                        .scale_column = job->b_scale.at.col_stride,
                        .rows = (int)job->m};
     if (scales)
         g.scales = scales + b->scale_at + k0 / job->group * g.scale_row + n0 * g.scale_column;
+    return g;
+}
+
+/* All k's of columns n0 ... into out. a: the panel; room: for as much. */
+static void groups_by_dots(const job_t *job, const side *b, const char *a, int64_t n0, int cols, char *room, float *out,
+                           int64_t ld)
+{
+    even_odd_rows((const uint8_t *)a, job->k, (int)job->m, (uint8_t *)room);
+    group_columns g = columns_from(job, b, (const uint8_t *)room, 0, n0);
+    (job->m == 1 ? dots_1 : dots_2)(&g, cols, out, ld);
+}
+
+/* As skinny_by_rows. a: all its k's, for i8 in the order of even_odd. */
+static void groups_block(const job_t *job, const side *b, const uint8_t *a, int64_t block, int64_t n0, int cols,
+                         float *out, int64_t ld)
+{
+    int64_t k0 = block * job->seg * job->segs;
+    int nibbles = b->type == SKR_I4, ints = job->kind == SKR_GEMM_I8, few = job->m <= 2;
+    group_columns g = columns_from(job, b, a + k0 * (ints ? 8 : 16), k0, n0);
+    g.k = g.k < g.block ? g.k : g.block;
     if (ints)
-        (few ? groups_i8_i4_1 : groups_i8_i4_4)(&g, cols, out, ld);
+        groups_i8_i4(&g, cols, out, ld);
     else if (nibbles)
         (few ? groups_bf16_i4_1 : groups_bf16_i4_4)(&g, cols, out, ld);
     else
