@@ -98,6 +98,17 @@ SKR_DEVICE bool gemm_scaled_late(const skr_gemm_job &job)
     return job.scaling == SKR_GEMM_TENSOR || job.scaling == SKR_GEMM_ROW_COLUMN;
 }
 
+/* Of a product whose scales are those of whole tensors. */
+SKR_DEVICE float gemm_one_factor(const skr_gemm_job &job)
+{
+    float factor = job.alpha;
+    if (job.a_scale.at.data)
+        factor *= *(const float *)job.a_scale.at.data;
+    if (job.b_scale.at.data)
+        factor *= *(const float *)job.b_scale.at.data;
+    return factor;
+}
+
 SKR_DEVICE float gemm_row_factor(const skr_gemm_job &job, const gemm_batch &z, int64_t m)
 {
     bool rows = gemm_scaled_late(job) || job.scaling == SKR_GEMM_GROUP;

@@ -208,8 +208,10 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
                 S d[BN / 2];
+                typename out_type::options o;
+                way.read_options(row, w, o);
                 multiply(d, w.last - w.first, stage, phase);
-                way.write(d, row, w);
+                way.write(d, row, w, o);
             } else {
                 pass(w.last - w.first, stage, phase);
             }
