@@ -26,6 +26,8 @@ enum { SKR_GEMM_SKINNY = 16 };
 
 /* CUDA: rows and columns of the sums that a block of the general kernels writes at once. */
 enum { SKR_GEMM_SIDE = 64 };
+/* Threads of a block of gemm_fma.cuh. */
+enum { SKR_GEMM_FMA_THREADS = 128 };
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 

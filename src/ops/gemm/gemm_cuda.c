@@ -106,7 +106,7 @@ static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
     skr_step *step = skr_plan_step(plan);
     step->kernel = &fma_kernel;
     step->grid = (uint32_t)tiles;
-    step->block = THREADS;
+    step->block = SKR_GEMM_FMA_THREADS;
     step->overlap = true;
     return true;
 }

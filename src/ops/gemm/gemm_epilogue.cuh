@@ -202,11 +202,11 @@ SKR_DEVICE void gemm_finish_exact(const skr_gemm_job &job, const gemm_batch &z, 
 
 /* Sums that wait to be written: 64 rows of 64, in a pitch that spreads the fragments of the tensor cores over all
  * banks. S is float or int32_t. */
-template <class S> struct gemm_sums {
-    static constexpr int SIDE = SKR_GEMM_SIDE, PITCH = SIDE + 8, THREADS = 256;
+template <class S, int THREADS = 256> struct gemm_sums {
+    static constexpr int SIDE = SKR_GEMM_SIDE, PITCH = SIDE + 8;
     __align__(16) S at[SIDE][PITCH];
 
-    /* By all 256 threads, after a barrier; another one follows before the sums change. Row m0, virtual column n0 of
+    /* By all threads, after a barrier; another one follows before the sums change. Row m0, virtual column n0 of
      * batch z; tile: row of tiles that dbias's partial sums belong to. */
     __device__ __forceinline__ void write(const skr_gemm_job &job, const gemm_batch &z, int64_t m0, int64_t n0,
                                           int64_t tile)
