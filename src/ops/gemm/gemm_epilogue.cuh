@@ -212,6 +212,10 @@ template <class S, int THREADS = 256> struct gemm_sums {
                                           int64_t tile)
     {
         constexpr bool INTS = S(0.5) == S(0);
+        if (job.work.plain && job.work.store) {
+            write_plain(job, z, m0, n0);
+            return;
+        }
         int c = (int)threadIdx.x % 32 * 2;
         int64_t n = n0 + c;
         float down[2] = {0.0f, 0.0f};
@@ -239,6 +243,31 @@ template <class S, int THREADS = 256> struct gemm_sums {
             for (int i = 0; i < THREADS / 32; i++)
                 all += rows[i][threadIdx.x];
             ((float *)((char *)job.head.workspace + job.parts_at))[tile * job.n + n0 + threadIdx.x] = all;
+        }
+    }
+
+    /* Nothing but one factor, d of 16 bits in aligned rows. */
+    __device__ __forceinline__ void write_plain(const skr_gemm_job &job, const gemm_batch &z, int64_t m0,
+                                                int64_t n0) const
+    {
+        const float factor = gemm_one_factor(job);
+        for (int i = (int)threadIdx.x; i < SIDE * SIDE / 8; i += THREADS) {
+            int r = i / 8, c = i % 8 * 8;
+            int64_t n = n0 + c;
+            char *to = (char *)job.d.at.data + (z.d + (m0 + r) * job.d.row + n) * 2;
+            float f[8];
+            if (m0 + r >= z.m)
+                return;
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                f[k] = (float)at[r][c + k] * factor;
+            if (n + 8 <= job.n)
+                any_store<8>(job.d.at.type, to, f);
+            else
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    if (n + k < job.n)
+                        any_store1(job.d.at.type, to + k * 2, f[k]);
         }
     }
 };

@@ -221,6 +221,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     const char *bad = boxes(job, box);
     if (bad) {
         skr_why(plan, "tensor core kernels for Hopper: a, b or d %s", bad);
+        *t = (skr_gemm_work){0};
         return false;
     }
     plan->bind = bind_maps;
