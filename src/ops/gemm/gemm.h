@@ -73,8 +73,8 @@ enum { SKR_GEMM_OF_ROWS = 1, SKR_GEMM_OF_KS };
 typedef struct skr_gemm_groups {
     int64_t table_at; /* skr_gemm_group [count + 1] */
     int64_t bias_stride;
-    int32_t count, of;      /* of: 0 without groups */
-    int32_t side, reserved; /* rows and columns of a tile */
+    int32_t count, of;     /* of: 0 without groups */
+    int32_t rows, columns; /* of a tile */
 } skr_gemm_groups;
 
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */

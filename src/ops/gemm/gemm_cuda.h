@@ -38,8 +38,11 @@ bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
 
 saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
                                         skr_plan *plan);
-/* Adds the step that makes the table of groups, and that of the product; false: only the former, with tiles for the
- * general kernel. */
+/* Adds the step that makes the table of groups, for tiles of job.groups.rows. */
+void skr_gemm_plan_table(skr_plan *plan);
+/* Table and product; false when these kernels do not take the job. */
 bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan);
+/* The same for the general kernels, which take all. */
+void skr_gemm_plan_any_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan);
 
 #endif

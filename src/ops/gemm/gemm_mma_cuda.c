@@ -205,21 +205,26 @@ bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     return true;
 }
 
+void skr_gemm_plan_table(skr_plan *plan)
+{
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &table_kernel;
+    step->grid = 1;
+    step->block = 256;
+    step->overlap = true;
+}
+
 bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_gemm_job *g = &job->gemm;
     int shape = target->shared_bytes < SKR_GEMM_MMA_SHARED || job->total > 1 << 30 ? -1 : prepare(g, plan);
-    g->groups.side = shape < 0 ? SKR_GEMM_SIDE : SKR_GEMM_MMA_SIDE;
-    skr_step *table = skr_plan_step(plan);
-    table->kernel = &table_kernel;
-    table->grid = 1;
-    table->block = 256;
-    table->overlap = true;
     if (shape < 0)
         return false;
+    g->groups.rows = g->groups.columns = SKR_GEMM_MMA_SIDE;
     plan->variant = shapes[shape].variant[SKR_GEMM_AUTO];
     skr_why(plan, "blocks that stay walk the groups in tiles of 128x128; a %s, b %s", load_text(g->a_load),
             load_text(g->b_load));
+    skr_gemm_plan_table(plan);
     add_step(plan, shape, resident_of(shape, target));
     return true;
 }
