@@ -36,6 +36,11 @@ skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *
 /* As skr_gemm_plan_tma, for the matrix instructions that every GPU has. */
 bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 
+/* What Hopper's copy engine reads or writes: the matrix [rows, cols], along its first index where `turned`, in boxes of
+ * 128-byte rows. NULL, or what stands in the way. */
+const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
+                         int box_rows, skr_matrix_box *out);
+
 saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
                                         skr_plan *plan);
 /* Adds the step that makes the table of groups, for tiles of job.groups.rows. */

@@ -153,6 +153,31 @@ SKR_DEVICE float gemm_value(const skr_gemm_job &job, const gemm_batch &z, int64_
     return v;
 }
 
+/* Factors and bias of eight neighbouring columns of b: of a product without c and pre, and whose bias is its columns'.
+ */
+struct gemm_columns8 {
+    float scale[8], bias[8];
+
+    __device__ __forceinline__ void read(const skr_gemm_job &job, const gemm_batch &z, int64_t n)
+    {
+        const int bytes = skr_type_bytes(job.bias.type);
+        const char *from = (const char *)job.bias.data + (z.bias + n * job.bias.stride) * bytes;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            scale[i] = gemm_column_factor(job, z, n + i);
+            bias[i] = job.bias.data ? any_load1(job.bias.type, from + i * job.bias.stride * bytes) : -0.0f;
+        }
+    }
+
+    /* x: sums of a row, of which `row` is the factor. -0 as a bias changes nothing. */
+    __device__ __forceinline__ void apply(float row, float (&x)[8]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[i] = __fmaf_rn(x[i], row * scale[i], bias[i]);
+    }
+};
+
 /* Two neighbouring virtual columns of one row; `second` may be out of range. Leaves in x what was stored in d, before
  * it was rounded (not gated: dbias does not go with that). */
 SKR_DEVICE void gemm_finish_pair(const skr_gemm_job &job, const gemm_batch &z, int64_t m, int64_t n, bool second,

@@ -30,10 +30,8 @@ static int along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
     return m->at.col_stride == 1 || cols == 1 ? 0 : m->row == 1 || rows == 1 ? 1 : -1;
 }
 
-/* The matrix [rows, cols], read along its first index where `turned`, in boxes of 128-byte rows. NULL, or what stands
- * in the way. */
-static const char *box_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
-                          int box_rows, skr_matrix_box *out)
+const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
+                         int box_rows, skr_matrix_box *out)
 {
     int bytes = skr_type_bytes(m->at.type), unit = 16 / bytes;
     int64_t inner = turned ? rows : cols, outer = turned ? cols : rows, pitch = turned ? m->at.col_stride : m->row;
@@ -164,11 +162,11 @@ static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
     const skr_gemm_work *t = &job->work;
     const skr_gemm_matrix a = skr_gemm_turned(job, &job->a, t->turned_a_at, false);
     const skr_gemm_matrix b = skr_gemm_turned(job, &job->b, t->turned_b_at, true);
-    const char *bad = box_of(job, &a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
+    const char *bad = skr_gemm_box(job, &a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
     if (!bad)
-        bad = box_of(job, &b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
+        bad = skr_gemm_box(job, &b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
     if (!bad && t->store)
-        bad = box_of(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
+        bad = skr_gemm_box(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
     return bad;
 }
 

@@ -303,7 +303,11 @@ static void add_ks(suite_case *c, const spec *s)
 static void add(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .reads = 1, .writes = 1}, *c = &one;
-    c->cuda_kernel = c->portable_kernel = s.a == SAKER_F32 || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
+    bool tma = s.a == s.b && (s.a == SAKER_F16 || s.a == SAKER_BF16) && !s.along_k && !s.gather && !s.pre && !s.saved &&
+               s.gated != SAKER_GATED_INTERLEAVED && s.groups > 0 && s.k > 0 && s.k % 8 == 0 &&
+               s.n % (s.gated ? 16 : 8) == 0;
+    c->portable_kernel = s.a == SAKER_F32 || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
+    c->cuda_kernel = tma ? "tma" : c->portable_kernel;
     name_case(&s, c);
     saker_grouped_gemm_args args = {.struct_size = sizeof args,
                                     .group = s.group,
@@ -403,6 +407,31 @@ static void row_cases(void)
     }
 }
 
+/* Hopper's kernel: every option it has, more steps than stages, more tiles than blocks, groups without a row. */
+static void tma_cases(void)
+{
+    static const saker_type halves[] = {SAKER_F16, SAKER_BF16};
+    for (int i = 0; i < 4; i++) {
+        spec s = {.a = halves[i / 2], .b = halves[i / 2], .groups = 3, .total = 400, .n = 272, .k = 136};
+        s.columns = i % 2;
+        s.d = halves[1 - i / 2];
+        s.bias = SAKER_F32;
+        s.act = SAKER_ACT_GELU;
+        add(s);
+        s.scatter = 1;
+        s.gated = SAKER_GATED_HALVES;
+        s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+        add(s);
+        s.d = SAKER_F32;
+        s.k = 648;
+        s.scatter = s.bias = 0;
+        s.alpha = 0.5f;
+        add(s);
+        add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 40, .total = 300, .n = 1040, .k = 72, .columns = s.columns});
+        add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 50, .total = 7, .n = 24, .k = 8, .columns = s.columns});
+    }
+}
+
 static void k_cases(void)
 {
     static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 0, 5, 7},      {2, 5, 9, 13},
@@ -450,6 +479,7 @@ static bool case_at(int i, suite_case *out)
     if (!list.n) {
         full_cases();
         row_cases();
+        tma_cases();
         k_cases();
         bench_cases();
     }
