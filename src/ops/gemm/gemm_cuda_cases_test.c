@@ -213,6 +213,15 @@ static void mma_cases(void)
                 s.cuda = "wide";
                 gemm_case(s);
             }
+    for (int l = 0; l < 9; l++) /* tf32; what the copy engine can read is Hopper's */
+        for (int64_t k = 1; k < 300; k = k * 5 + 13) {
+            spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 140, .n = 132, .k = k, .cuda = "tf32"};
+            s.la = l % 3;
+            s.lb = l / 3;
+            s.schedule = (int)(k + l) % 5;
+            s.tf32 = true;
+            gemm_case(s);
+        }
 }
 
 void gemm_cuda_cases(void)

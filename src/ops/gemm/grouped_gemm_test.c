@@ -138,7 +138,8 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
                               .beta = g.args->beta,
                               .scaling = g.args->scaling,
                               .act = g.args->act,
-                              .gated = g.args->gated};
+                              .gated = g.args->gated,
+                              .allow_tf32 = g.args->allow_tf32};
     struct {
         const char *name;
         suite_column *to;
@@ -183,6 +184,7 @@ typedef struct spec {
     int scaling;
     int64_t group;
     int act, gated, along_k;
+    bool tf32;
     int bad; /* offsets of any kind, indices outside */
     int use;
 } spec;
@@ -210,7 +212,8 @@ static void name_case(const spec *s, suite_case *c)
             suite_say(c, "%s%s", words[i], suite_type_text(types[i]));
     if (s->alpha != 0 || s->beta != 0)
         suite_say(c, " al%g be%g", (double)s->alpha, (double)s->beta);
-    suite_say(c, "%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated), s->bad ? " bad" : "");
+    suite_say(c, "%s%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated), s->tf32 ? " tf32" : "",
+              s->bad ? " bad" : "");
 }
 
 static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role role, saker_type type, int ndim,
@@ -306,7 +309,7 @@ static void add(spec s)
     bool tma = s.a == s.b && (s.a == SAKER_F16 || s.a == SAKER_BF16) && !s.along_k && !s.gather && !s.pre && !s.saved &&
                s.gated != SAKER_GATED_INTERLEAVED && s.groups > 0 && s.k > 0 && s.k % 8 == 0 &&
                s.n % (s.gated ? 16 : 8) == 0;
-    c->portable_kernel = s.a == SAKER_F32 || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
+    c->portable_kernel = (s.a == SAKER_F32 && !s.tf32) || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
     c->cuda_kernel = tma ? "tma" : c->portable_kernel;
     name_case(&s, c);
     saker_grouped_gemm_args args = {.struct_size = sizeof args,
@@ -316,7 +319,8 @@ static void add(spec s)
                                     .scaling = s.scaling,
                                     .act = s.act,
                                     .gated = s.gated,
-                                    .along_k = s.along_k};
+                                    .along_k = s.along_k,
+                                    .allow_tf32 = s.tf32};
     memcpy(c->args, &args, sizeof args);
     (s.along_k ? add_ks : add_rows)(c, &s);
     add_indices(c, &s, "offsets", s.groups + 1, s.bad ? -3 : 0, s.total + (s.bad ? 3 : 0), SUITE_CUTS);
@@ -457,6 +461,18 @@ static void k_cases(void)
         }
 }
 
+static void tf32_cases(void)
+{
+    for (int i = 0; i < 8; i++) {
+        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .groups = 3, .total = 300, .n = 140, .tf32 = true};
+        s.k = s.m = i < 4 ? 72 : 137;
+        s.along_k = i & 1;
+        s.columns = i >> 1 & 1;
+        s.gather = s.scatter = i > 3 && !s.along_k;
+        add(s);
+    }
+}
+
 static void bench_cases(void)
 {
     static const saker_type fast[] = {SAKER_F32, SAKER_BF16};
@@ -481,6 +497,7 @@ static bool case_at(int i, suite_case *out)
         row_cases();
         tma_cases();
         k_cases();
+        tf32_cases();
         bench_cases();
     }
     return suite_list_at(&list, i, out);
