@@ -43,6 +43,20 @@ template <> struct gemm_mma_step<SKR_I8> {
     }
 };
 
+/* Four pieces of sums, of 64 rows and columns each. Not inlined: it is longer than all else, and would be
+ * compiled anew for every kernel of the file. */
+template <class R> static __device__ __noinline__ void gemm_write_tile(const skr_gemm_job &job, gemm_sums<R> *sums,
+                                                                       int batch, int row, int col)
+{
+    const gemm_batch z(job, batch);
+#pragma unroll 1
+    for (int q = 0; q < 4; q++) {
+        int m = row + q / 2 * 64, n = col + q % 2 * 64;
+        if (m < z.m && n < job.n)
+            sums[q].write(job, z, m, n, batch * job.m_tiles + m / 64);
+    }
+}
+
 template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
     typedef typename gemm_mma_step<T>::sum S;
     typedef typename gemm_mma_step<WIDE ? SKR_F16 : T>::sum R; /* of all of k */
@@ -308,18 +322,6 @@ template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
                 }
     }
 
-    __device__ __forceinline__ void write(const gemm_tile_at &t, gemm_sums<R> *out) const
-    {
-        const gemm_batch z(job, t.z);
-#pragma unroll 1
-        for (int q = 0; q < 4; q++) {
-            int m = t.row + q / 2 * 64, n = t.col + q % 2 * 64;
-            if (m < z.m && n < job.n)
-                out[q].write(job, z, m, n, t.z * job.m_tiles + m / 64);
-        }
-        __syncthreads();
-    }
-
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
         extern __shared__ __align__(128) char pool[];
@@ -351,7 +353,8 @@ template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
             }
             g.stage(sum, (gemm_sums<R> *)pool);
             __syncthreads();
-            g.write(turn.tile, (gemm_sums<R> *)pool);
+            gemm_write_tile<R>(job, (gemm_sums<R> *)pool, turn.tile.z, turn.tile.row, turn.tile.col);
+            __syncthreads();
         }
     }
 };
