@@ -74,7 +74,7 @@ static void shape_matrix(suite_tensor *t, int n_lead, const int64_t *lead, int64
     }
 }
 
-static void expand(suite_tensor *t)
+void gemm_expand(suite_tensor *t)
 {
     int64_t stride[SUITE_MAX_DIMS];
     suite_strides(t, stride);
@@ -162,7 +162,7 @@ void gemm_case(spec s)
     if (b_first)
         shape_matrix(gemm_add(c, "a", SUITE_IN, s.a, s.fill), batches[s.batch].na, batches[s.batch].a, s.m, s.k, s.la);
     if (s.batch == EXPANDED)
-        expand(&c->tensor[0]);
+        gemm_expand(&c->tensor[0]);
     int nd = batches[s.batch].nd;
     const int64_t *lead = batches[s.batch].d;
     if (s.c)

@@ -185,7 +185,8 @@ typedef struct spec {
     int64_t group;
     int act, gated, along_k;
     bool tf32;
-    int bad; /* offsets of any kind, indices outside */
+    bool one_b; /* all groups have the same b: its stride over them is 0 */
+    int bad;    /* offsets of any kind, indices outside */
     int use;
 } spec;
 
@@ -212,7 +213,10 @@ static void name_case(const spec *s, suite_case *c)
             suite_say(c, "%s%s", words[i], suite_type_text(types[i]));
     if (s->alpha != 0 || s->beta != 0)
         suite_say(c, " al%g be%g", (double)s->alpha, (double)s->beta);
-    suite_say(c, "%s%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated), s->tf32 ? " tf32" : "",
+    suite_say(c, "%s%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated),
+              s->tf32    ? " tf32"
+              : s->one_b ? " one b"
+                         : "",
               s->bad ? " bad" : "");
 }
 
@@ -278,7 +282,10 @@ static void add_rows(suite_case *c, const spec *s)
     int64_t columns = s->gated ? s->n / 2 : s->n;
     int out = s->bad ? 2 : 0;
     add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
-    lay_out(add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n), s->columns);
+    suite_tensor *b = add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n);
+    lay_out(b, s->columns);
+    if (s->one_b)
+        gemm_expand(b);
     if (s->gather)
         add_indices(c, s, "gather", s->total, -out, a_rows - 1 + out, SUITE_RANGE);
     if (s->scatter)
@@ -432,6 +439,9 @@ static void tma_cases(void)
         s.alpha = 0.5f;
         add(s);
         add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 40, .total = 300, .n = 1040, .k = 72, .columns = s.columns});
+        s = (spec){.a = s.a, .b = s.b, .d = s.a, .groups = 4, .total = 270, .n = 24, .k = 72, .columns = s.columns};
+        s.one_b = true;
+        add(s);
         add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 50, .total = 7, .n = 24, .k = 8, .columns = s.columns});
     }
 }
