@@ -36,3 +36,4 @@ test-cuda-host: $(FAKE_CUDA) $(cuda_host_tests:%=$(BUILD)/tests/%) $(BUILD)/test
 	for t in $(cuda_host_tests); do echo $$t; $(BUILD)/tests/$$t $(BUILD)/fake_cuda || failed=1; done; \
 	sh tests/check_kernels.sh $(BUILD) $$PLANNED $(if $(CU),$(BUILD)/cuda) || failed=1; \
 	echo test_cuda_abi; $(BUILD)/tests/test_cuda_abi || failed=1; exit $$failed
+-include tests/emulator.mk
