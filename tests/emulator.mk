@@ -32,7 +32,7 @@ $(EMU)/images.c: $(emu_kernels)
 	@mkdir -p $(@D)
 	$(Q)for k in $(basename $(notdir $^)); do echo "__attribute__((visibility(\"hidden\"))) const unsigned char skr_fatbin_$$k[16] = {1};"; done > $@
 	$(Q)echo 'const char skr_cuda_images[] = "80,90,90a,ptx80";' >> $@
-$(EMU)/saker: $(EMU)/images.c $(CLI_OBJECTS) $(SUITE_OBJECTS) $(filter-out %.embed.o $(BUILD)/obj/cuda/images.o,$(OBJECTS))
+$(EMU)/saker: $(EMU)/images.c $(CLI_OBJECTS) $(SUITE_OBJECTS) $(filter-out %.embed.o,$(OBJECTS))
 	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^ -ldl -lm
 
 EMULATE_OPS ?= $$($(EMU)/saker list --names | grep -v gemm_pack)

@@ -112,11 +112,6 @@ SKR_FN void v_exp2_each(vf *x, int n)
     V_EACH x[i] = v_mul(p[i], t[i]);
 }
 
-SKR_FN void v_exp2_four(vf *x)
-{
-    v_exp2_each(x, 4);
-}
-
 /* 2^24 e^-a for 0 <= a <= 104, 2.75 ulp, by 2^(-a log2 e): as v_exp_raised, but f = n - a log2 e takes log2 e in two
  * parts and overwrites n, where r = a - n ln 2 would need a copy of a. */
 SKR_FN void v_exp_falling_each(vf *a, int n)

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * What a vector of queries can tell of itself (scale, softcap, ALiBi, causal, window) is computed in vectors. A bias
- * and everything that is read for each pair of tokens comes through one matrix of addends, made pair by pair: -infinity
+ * and everything that is read for each pair of tokens comes through one matrix of addends, made row by row: -infinity
  * where the query does not see the key. */
 #ifndef SKR_ATTENTION_SCORES_CPU_H
 #define SKR_ATTENTION_SCORES_CPU_H
