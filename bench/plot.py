@@ -23,6 +23,10 @@ STYLE = {
     "torch.compile": ("#2f9e57", "^", "-"),
     "OpenBLAS": ("#c8a415", "v", "-"),
     "BLIS": ("#b0508f", "P", "-"),
+    "FlashAttention-2": ("#c0392b", "<", "-"),
+    "efficient": ("#7f8c3a", ">", "-"),
+    "cuDNN": ("#16a085", "X", "-"),
+    "FlexAttention": ("#8e6e53", "*", "-"),
     "QuACK": ("#a05fd0", "D", "-"),
     "copy": ("#8a8a8a", None, "--"),
 }

@@ -161,7 +161,7 @@ def products(machine, recorded):
             [f"{op} {dtype}", str(len(cases)), span(f"{min(rates):.0f}", f"{max(rates):.0f}")]
             + [times(common.geometric_mean(ratios)), f"{times(worst[1])} ({worst[2].split(' ', 1)[-1]})"]
         )
-    head = ["product", "cases", "GFLOP/s", "over PyTorch", "worst case"]
+    head = ["product", "cases", "GFLOP/s", "over the best peer", "worst case"]
     return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
 
 

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Every CUDA kernel that a plan can name is reached by a case of correctness. Where nvcc made images, they hold those kernels and no others.
-#   check_kernels.sh BUILD PLANNED     PLANNED: what test_cuda_kernels wrote
+#   check_kernels.sh BUILD PLANNED [IMAGES]     PLANNED: what test_cuda_kernels wrote; IMAGES: where nvcc's logs lie
 # SPDX-License-Identifier: Apache-2.0
 build=$1
 planned=$2
+images=${3:-}
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 
@@ -14,8 +15,8 @@ strings -d "$build"/obj/ops/*/*_cuda.o | grep -xE 'skr_[a-z0-9_]+' | sort -u >"$
 sed -n 's/^kernel //p' "$planned" | sort -u >"$folder/reached"
 {
     grep -vxE "$unreached" "$folder/named" | comm -23 - "$folder/reached" | sed 's/$/: no case reaches this kernel/'
-    if ls "$build"/cuda/*.fatbin.log >/dev/null 2>&1; then
-        sed -n "s/.*Compiling entry function '\([a-z0-9_]*\)'.*/\1/p" "$build"/cuda/*.fatbin.log | sort -u >"$folder/compiled"
+    if [ -n "$images" ]; then
+        sed -n "s/.*Compiling entry function '\([a-z0-9_]*\)'.*/\1/p" "$images"/*.fatbin.log | sort -u >"$folder/compiled"
         comm -23 "$folder/named" "$folder/compiled" | sed 's/$/: no image holds this kernel/'
         comm -13 "$folder/named" "$folder/compiled" | sed 's/$/: no plan names this kernel/'
     fi

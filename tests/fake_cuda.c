@@ -72,8 +72,10 @@ int begin(int id)
     pthread_once(&once, read_environment);
     pthread_mutex_lock(&fake.lock);
     fake.calls[id]++;
+#ifndef FAKE_EMULATE
     size_t used = strlen(fake.trace);
     snprintf(fake.trace + used, sizeof fake.trace - used, "%s ", names[id]);
+#endif
     if (fake.initialised_in && getpid() != fake.initialised_in) {
         fake.after_fork++;
         return SKR_CU_NOT_INITIALIZED;
@@ -226,7 +228,7 @@ CALL(cuDeviceGetAttribute, (int *value, skr_cu_device_attribute which, skr_cu_de
 CALL(cuDeviceTotalMem_v2, (size_t * bytes, skr_cu_device device))
 {
     BEGIN(cuDeviceTotalMem);
-    *bytes = (size_t)(device + 1) << 30;
+    *bytes = (size_t)(device + 1) << FAKE_MEMORY;
     return end(0);
 }
 
@@ -522,3 +524,20 @@ CALL(cuPointerGetAttribute, (void *value, skr_cu_pointer_attribute which, skr_cu
     }
     return end(SKR_CU_INVALID_VALUE);
 }
+
+#ifdef FAKE_EMULATE
+EXPORT int fake_holds(const void *p, size_t bytes);
+int fake_holds(const void *p, size_t bytes)
+{
+    static int last;
+    for (int i = 0; i < MAX_BLOCKS; i++) {
+        int at = (last + i) % MAX_BLOCKS;
+        const block *b = &fake.blocks[at];
+        if (b->at && (const char *)p >= b->at && (const char *)p + bytes <= b->at + b->bytes) {
+            last = at;
+            return 1;
+        }
+    }
+    return 0;
+}
+#endif

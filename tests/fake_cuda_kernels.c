@@ -91,9 +91,7 @@ CALL(cuLaunchKernelEx, (const skr_cu_launch_config *c, skr_cu_function f, void *
 {
     BEGIN(cuLaunchKernelEx);
     NEED(on_stream(c->stream));
-    NEED(f && parameters && parameters[0] && !extra_parameters && fake.n_launches < MAX_LAUNCHES
-             ? 0
-             : SKR_CU_INVALID_VALUE);
+    NEED(f && parameters && parameters[0] && !extra_parameters ? 0 : SKR_CU_INVALID_VALUE);
     const kernel *k = (const kernel *)f;
     fake_launch l = {.device = real(c->stream) ? real(c->stream)->in->device : current()->device,
                      .grid = {c->grid_x, c->grid_y, c->grid_z},
@@ -112,9 +110,15 @@ CALL(cuLaunchKernelEx, (const skr_cu_launch_config *c, skr_cu_function f, void *
             return end(SKR_CU_INVALID_VALUE);
     }
     NEED(launch_limits(c, k, &l));
+#ifdef FAKE_EMULATE
+    if (emu_launch(k->name, parameters[0], c->grid_x, c->block_x, l.cluster[0], c->shared_bytes))
+        return end(SKR_CU_INVALID_VALUE);
+#else
+    NEED(fake.n_launches < MAX_LAUNCHES ? 0 : SKR_CU_INVALID_VALUE);
     memcpy(l.name, k->name, sizeof l.name);
     memcpy(l.parameter, parameters[0], fake.parameter_size);
     fake.launches[fake.n_launches++] = l;
+#endif
     return end(0);
 }
 #endif

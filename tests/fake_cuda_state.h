@@ -26,12 +26,21 @@ extern const char *const names[N_FUNCTIONS];
 
 enum {
     MAX_DEVICES = 32,
-    MAX_BLOCKS = 256,
+    MAX_BLOCKS = 1024,
     MAX_LAUNCHES = 256,
-    MAX_KERNELS = 64,
+    MAX_KERNELS = 1024,
     MAX_STREAMS = 16,
     DEFAULT_SHARED = 48 * 1024
 };
+
+/* Bits of the bytes that the first device has. FAKE_EMULATE: launches run (emulator/machine.cpp). */
+#ifdef FAKE_EMULATE
+enum { FAKE_MEMORY = 34 };
+int emu_launch(const char *name, const void *parameter, unsigned grid, unsigned block, unsigned cluster,
+               unsigned shared);
+#else
+enum { FAKE_MEMORY = 30 };
+#endif
 
 typedef struct context {
     int device, holders;

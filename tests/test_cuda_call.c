@@ -39,13 +39,15 @@ static void as_explained(const char *text, int first)
     int launch = first;
     for (const char *at = text; (at = strstr(at, "step ")); launch++) {
         unsigned step, grid, block, cluster, shared;
+        char name[64];
         const fake_launch *l = fake_launch_at(launch);
-        int n =
-            sscanf(at, "step %u: grid %u, block %u, cluster %u, shared %u", &step, &grid, &block, &cluster, &shared);
+        int n = sscanf(at, "step %u: %63[^,], grid %u, block %u, cluster %u, shared %u", &step, name, &grid, &block,
+                       &cluster, &shared);
         at += 5;
-        NUMBER(n, 5);
+        NUMBER(n, 6);
         CHECK(l != NULL);
-        if (l && n == 5) {
+        if (l && n == 6) {
+            TEXT(l->name, name);
             NUMBER(l->grid[0], grid);
             NUMBER(l->block[0], block);
             NUMBER(l->cluster[0] ? l->cluster[0] : 1, cluster);

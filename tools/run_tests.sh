@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: Apache-2.0
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build}
-stages=${STAGES:-"test-lint test-c test-cuda-host test-install test-python test-examples test-asan test-tsan test-fuzz test-cross"}
+stages=${STAGES:-"test-lint test-c test-cuda-host test-cuda-emulated test-install test-python test-examples test-asan test-tsan test-fuzz test-cross"}
 passed=0 failed=0 skipped=0 bad=""
 mkdir -p "$build/logs"
 begin=$(date +%s)

@@ -8,6 +8,8 @@
 
 #include "vmath.h"
 
+#define EACH_ACT(m) m(NONE) m(SIGMOID) m(TANH) m(SILU) m(GELU) m(GELU_TANH) m(RELU) m(RELU2) m(SWIGLU_OAI)
+
 /* sqrt(2 / pi) 2 and 0.044715 times that: 2u = x (TWO_U + TWO_U3 x^2). */
 #define TWO_U  1.5957691216057308f
 #define TWO_U3 0.07135481627260025f
@@ -36,6 +38,12 @@ SKR_FN void act_by_tail_each(int act, vf *x, int n)
         x[i] = v_fnma(a[i], h[i], v_max(x[i], v_set1(0.0f)));
 }
 
+/* gpt-oss's clamped SwiGLU: what the gate multiplies. */
+SKR_FN vf swiglu_oai_up(vf up, float limit)
+{
+    return v_add(v_min(v_max(up, v_set1(-limit)), v_set1(limit)), v_set1(1.0f));
+}
+
 /* The function of n <= 4 vectors, in place. */
 SKR_FN void act_value_each(int act, vf *x, float alpha, int n)
 {
@@ -44,13 +52,14 @@ SKR_FN void act_value_each(int act, vf *x, float alpha, int n)
         act_by_tail_each(act, x, n);
         return;
     }
+    if (act == SKR_ACT_TANH) {
+        v_tanh_each(x, n);
+        return;
+    }
     for (int i = 0; i < n; i++)
         switch (act) {
         case SKR_ACT_SIGMOID:
             x[i] = v_sigmoid(x[i]);
-            break;
-        case SKR_ACT_TANH:
-            x[i] = v_tanh(x[i]);
             break;
         case SKR_ACT_RELU:
             x[i] = v_max(x[i], zero);
@@ -65,12 +74,6 @@ SKR_FN void act_value_each(int act, vf *x, float alpha, int n)
         default:
             break;
         }
-}
-
-SKR_FN vf act_value(int act, vf x, float alpha)
-{
-    act_value_each(act, &x, alpha, 1);
-    return x;
 }
 
 /* s(z) in place of z, and s(z) (1 - s(z)). */
@@ -127,10 +130,9 @@ SKR_FN void act_both_each(int act, vf *x, vf *slope, float alpha, int n)
         for (int i = 0; i < n; i++)
             z[i] = v_add(x[i], x[i]);
         sigmoid_both_each(z, slope, n);
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++)
             slope[i] = v_mul(slope[i], v_set1(4.0f));
-            x[i] = v_tanh(x[i]);
-        }
+        v_tanh_each(x, n);
         break;
     case SKR_ACT_SILU:
         for (int i = 0; i < n; i++)

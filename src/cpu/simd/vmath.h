@@ -112,11 +112,6 @@ SKR_FN void v_exp2_each(vf *x, int n)
     V_EACH x[i] = v_mul(p[i], t[i]);
 }
 
-SKR_FN void v_exp2_four(vf *x)
-{
-    v_exp2_each(x, 4);
-}
-
 /* 2^24 e^-a for 0 <= a <= 104, 2.75 ulp, by 2^(-a log2 e): as v_exp_raised, but f = n - a log2 e takes log2 e in two
  * parts and overwrites n, where r = a - n ln 2 would need a copy of a. */
 SKR_FN void v_exp_falling_each(vf *a, int n)
@@ -138,6 +133,26 @@ SKR_FN void v_sigmoid_tail_each(vf *a, int n)
     V_EACH a[i] = v_min(a[i], v_set1(104.0f)); /* from here on it is 0 */
     v_exp_falling_each(a, n);
     V_EACH a[i] = v_div(a[i], v_add(a[i], v_set1(0x1p24f)));
+}
+
+/* tanh x, in place, 2 ulp. Below 0.625 an odd polynomial (error 1.7e-10), above it 1 - 2 / (1 + e^2x). */
+SKR_FN void v_tanh_each(vf *x, int n)
+{
+    vf a[4], z[4], p[4], h[4];
+    V_EACH a[i] = v_abs(x[i]);
+    V_EACH z[i] = v_mul(x[i], x[i]);
+    V_EACH p[i] = v_fma(v_set1(0x1.1ac762p-9f), z[i], V_AGAIN(-0x1.0c87f2p-7f));
+    V_EACH p[i] = v_fma(p[i], z[i], V_AGAIN(0x1.63ace8p-6f));
+    V_EACH p[i] = v_fma(p[i], z[i], V_AGAIN(-0x1.b9f21ep-5f));
+    V_EACH p[i] = v_fma(p[i], z[i], V_AGAIN(0x1.11107cp-3f));
+    V_EACH p[i] = v_fma(p[i], z[i], V_AGAIN(-0x1.555554p-2f));
+    V_EACH z[i] = v_mul(z[i], a[i]);
+    V_EACH p[i] = v_fma(z[i], p[i], a[i]);
+    V_EACH h[i] = v_add(a[i], a[i]);
+    v_sigmoid_tail_each(h, n);
+    V_EACH h[i] = v_fnma(v_set1(2.0f), h[i], v_set1(1.0f));
+    V_EACH p[i] = v_select(v_lt(a[i], v_set1(0.625f)), p[i], h[i]);
+    V_EACH x[i] = v_copysign(p[i], x[i]);
 }
 
 /* The normal distribution's integral up to -a, a >= 0, in place, to an absolute error of 1.5e-7: 2^Q(a), where Q is a
@@ -197,20 +212,10 @@ SKR_FN vf v_log(vf x)
     return v_select(v_eq(x, v_set1(0.0f)), v_neg(infinity), y);
 }
 
-/* tanh x, 2 ulp. Below 0.625 an odd polynomial (error 1.7e-10), above it 1 - 2 / (e^2x + 1). */
 SKR_FN vf v_tanh(vf x)
 {
-    vf a = v_abs(x), z = v_mul(x, x);
-    vf p = v_fma(v_set1(0x1.1ac762p-9f), z, v_set1(-0x1.0c87f2p-7f));
-    p = v_fma(p, z, v_set1(0x1.63ace8p-6f));
-    p = v_fma(p, z, v_set1(-0x1.b9f21ep-5f));
-    p = v_fma(p, z, v_set1(0x1.11107cp-3f));
-    p = v_fma(p, z, v_set1(-0x1.555554p-2f));
-    vf small = v_fma(v_mul(a, z), p, a);
-    vf one = v_set1(1.0f);
-    vf e = v_exp_raised(v_min(v_add(a, a), v_set1(20.0f))); /* from 20 on it is 1 */
-    vf large = v_sub(one, v_div(v_set1(0x1p25f), v_add(e, v_set1(0x1p24f))));
-    return v_copysign(v_select(v_lt(a, v_set1(0.625f)), small, large), x);
+    v_tanh_each(&x, 1);
+    return x;
 }
 
 /* erf x, 2 ulp. Below 0.921875 an odd polynomial (error 1e-9), above it 1 - e^-P(|x|), where P is a fit of -ln(erfc) up

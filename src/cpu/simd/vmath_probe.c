@@ -57,7 +57,7 @@ void SKR_KERNEL(values)(int type, float *y)
 static vf exp2_four(vf x)
 {
     vf all[4] = {x, x, x, x};
-    v_exp2_four(all);
+    v_exp2_each(all, 4);
     return all[3];
 }
 

@@ -20,7 +20,7 @@ SKR_FN void gradients(int act, int gated, vf *dy, vf *g, const vf *u, float alph
         vf factor = u[i];
         g[i] = v_mul(dy[i], g[i]);
         if (act == SKR_ACT_SWIGLU_OAI)
-            factor = v_add(v_min(v_max(u[i], v_neg(limit)), limit), v_set1(1.0f));
+            factor = swiglu_oai_up(u[i], limit1);
         dy[i] = v_mul(dy[i], gated ? v_mul(factor, slope[i]) : slope[i]);
         if (act == SKR_ACT_SWIGLU_OAI) {
             dy[i] = v_select(v_lt(limit, held[i]), zero, dy[i]);

@@ -13,7 +13,7 @@ SKR_FN void values(int act, int gated, vf *g, vf *u, float alpha, float limit, i
 {
     for (int i = 0; i < n && act == SKR_ACT_SWIGLU_OAI; i++) {
         g[i] = v_min(g[i], v_set1(limit));
-        u[i] = v_add(v_min(v_max(u[i], v_set1(-limit)), v_set1(limit)), v_set1(1.0f));
+        u[i] = swiglu_oai_up(u[i], limit);
     }
     act_value_each(act, g, alpha, n);
     for (int i = 0; i < n && gated; i++)

@@ -7,8 +7,6 @@
 #include "../../cpu/simd/act.h"
 #include "activation.h"
 
-#define EACH_ACT(m) m(NONE) m(SIGMOID) m(TANH) m(SILU) m(GELU) m(GELU_TANH) m(RELU) m(RELU2) m(SWIGLU_OAI)
-
 /* Four vectors from element i. */
 SKR_FN void load4(int type, const void *p, int64_t i, vf *x)
 {

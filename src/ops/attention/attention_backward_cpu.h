@@ -96,7 +96,7 @@ SKR_FN void finish4(const tile_row *w, int nr, int part, const float *keep, floa
     SKR_UNROLL
     for (int u = 0; u < 4; u++)
         x[u] = u < part ? v_fma(v_load(SKR_F32, s, u * nr), w->factor, w->base) : zero;
-    v_exp2_four(x);
+    v_exp2_each(x, 4);
     SKR_UNROLL
     for (int u = 0; u < 4; u++) {
         if (u >= part)

@@ -67,7 +67,7 @@ SKR_FN void exponentials4(bool panel, int nr, int part, vf f, vf base, float *s,
     SKR_UNROLL
     for (int u = 0; u < 4; u++)
         x[u] = u < part ? v_fma(v_load(SKR_F32, s, u * nr), f, base) : v_set1(-__builtin_inff());
-    v_exp2_four(x);
+    v_exp2_each(x, 4);
     SKR_UNROLL
     for (int u = 0; u < 4; u++)
         sum[u] = v_add(sum[u], x[u]);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * What a vector of queries can tell of itself (scale, softcap, ALiBi, causal, window) is computed in vectors. A bias
- * and everything that is read for each pair of tokens comes through one matrix of addends, made pair by pair: -infinity
+ * and everything that is read for each pair of tokens comes through one matrix of addends, made row by row: -infinity
  * where the query does not see the key. */
 #ifndef SKR_ATTENTION_SCORES_CPU_H
 #define SKR_ATTENTION_SCORES_CPU_H
@@ -175,16 +175,30 @@ static void scale_blocks(const panel_t *p, int64_t j0, int n, float *s)
     }
 }
 
-/* s = cap tanh(unit s) of n scores, whole vectors. slope: NULL, or receives the derivative by the argument times cap.
- */
-SKR_TAIL void cap_scores(int n, float unit, float cap, float *s, float *slope)
+/* s = cap tanh(unit s) of n vectors of scores. slope: NULL, or receives the derivative by the argument. */
+SKR_FN void cap_vectors(int n, float unit, float cap, float *s, float *slope)
 {
-    for (int k = 0; k < n; k += SKR_LANES) {
-        vf t = v_tanh(v_mul(v_load(SKR_F32, s, k), v_set1(unit)));
-        v_store_float(SKR_F32, s, k, v_mul(t, v_set1(cap)));
+    vf t[4];
+    SKR_UNROLL
+    for (int i = 0; i < n; i++)
+        t[i] = v_mul(v_load(SKR_F32, s, i * SKR_LANES), v_set1(unit));
+    v_tanh_each(t, n);
+    SKR_UNROLL
+    for (int i = 0; i < n; i++) {
+        v_store_float(SKR_F32, s, i * SKR_LANES, v_mul(t[i], v_set1(cap)));
         if (slope)
-            v_store_float(SKR_F32, slope, k, v_fnma(t, t, v_set1(1.0f)));
+            v_store_float(SKR_F32, slope, i * SKR_LANES, v_fnma(t[i], t[i], v_set1(1.0f)));
     }
+}
+
+/* n scores, whole vectors. */
+SKR_IN_ORDER SKR_TAIL void cap_scores(int n, float unit, float cap, float *s, float *slope)
+{
+    int k = 0;
+    for (; k + 4 * SKR_LANES <= n; k += 4 * SKR_LANES)
+        cap_vectors(4, unit, cap, s + k, slope ? slope + k : NULL);
+    for (; k < n; k += SKR_LANES)
+        cap_vectors(1, unit, cap, s + k, slope ? slope + k : NULL);
 }
 
 static void scale_scores(int n, float factor, float *s)

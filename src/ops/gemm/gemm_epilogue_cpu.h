@@ -212,9 +212,8 @@ SKR_FN void act_vectors(int form, int act, float *x, const float *other, int n)
         v[i] = v_load(SKR_F32, x, i * SKR_LANES);
         o[i] = form == ACT_ALONE ? v[i] : v_load(SKR_F32, other, i * SKR_LANES);
         if (form == ACT_GATED && act == SKR_ACT_SWIGLU_OAI) {
-            vf limit = v_set1(OAI_LIMIT);
-            v[i] = v_min(v[i], limit);
-            o[i] = v_add(v_min(v_max(o[i], v_neg(limit)), limit), v_set1(1.0f));
+            v[i] = v_min(v[i], v_set1(OAI_LIMIT));
+            o[i] = swiglu_oai_up(o[i], OAI_LIMIT);
         }
     }
     if (form == ACT_SLOPE)
@@ -241,25 +240,23 @@ SKR_FN void act_tile(int form, int act, int n, float *x, const float *other)
     case SKR_ACT_##act:                                                                                                \
         act_tile(form, SKR_ACT_##act, n, x, other);                                                                    \
         break;
-#define ACT_FORM(name, form)                                                                                           \
+#define ALONE(act) ACT_CASE(ACT_ALONE, act)
+#define GATED(act) ACT_CASE(ACT_GATED, act)
+#define SLOPE(act) ACT_CASE(ACT_SLOPE, act)
+#define ACT_FORM(name, each)                                                                                           \
     SKR_TAIL void name(int act, int n, float *x, const float *other)                                                   \
     {                                                                                                                  \
         switch (act) {                                                                                                 \
-            ACT_CASE(form, NONE)                                                                                       \
-            ACT_CASE(form, SIGMOID)                                                                                    \
-            ACT_CASE(form, TANH)                                                                                       \
-            ACT_CASE(form, SILU)                                                                                       \
-            ACT_CASE(form, GELU)                                                                                       \
-            ACT_CASE(form, GELU_TANH)                                                                                  \
-            ACT_CASE(form, RELU)                                                                                       \
-            ACT_CASE(form, RELU2)                                                                                      \
-            ACT_CASE(form, SWIGLU_OAI)                                                                                 \
+            EACH_ACT(each)                                                                                             \
         }                                                                                                              \
     }
-ACT_FORM(apply_act, ACT_ALONE)
-ACT_FORM(apply_gate, ACT_GATED)
-ACT_FORM(apply_slope, ACT_SLOPE)
+ACT_FORM(apply_act, ALONE)
+ACT_FORM(apply_gate, GATED)
+ACT_FORM(apply_slope, SLOPE)
 #undef ACT_FORM
+#undef ALONE
+#undef GATED
+#undef SLOPE
 #undef ACT_CASE
 
 /* ---------------------------------------------------------------- a tile */

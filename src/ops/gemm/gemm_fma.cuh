@@ -36,8 +36,8 @@ struct gemm_fma {
             int outer = along_k ? (int)threadIdx.x / 8 : (int)threadIdx.x % 32 * 4;
             int k = along_k ? (int)threadIdx.x % 8 : (int)threadIdx.x / 32;
             room = (int)min(left, (int64_t)TILE) - outer;
-            int last = outer + room - 1;
-            data = tile + k * stride + min(outer, along_k ? last : last & ~3) * outer_stride;
+            int last = along_k ? outer + room - 1 : (outer + room - 1) & ~3; /* an aligned address, read or not */
+            data = tile + k * stride + min(outer, last) * outer_stride;
         }
 
         /* left: k's that there are from here on. */
