@@ -58,8 +58,15 @@ typedef struct skr_gemm_work {
     int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); -1: there is none */
 } skr_gemm_work;
 
-/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
+SKR_INLINE bool skr_gemm_is_fp8(int type)
+{
+    return type == SKR_E4M3 || type == SKR_E5M2;
+}
+
+/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory, columns up to
+ * which tiles take scales of blocks. */
 enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
+enum { SKR_GEMM_TMA_SCALED = 128 };
 
 /* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
  * step, dynamic shared memory. */
@@ -92,7 +99,7 @@ typedef struct skr_gemm_job {
     int64_t group;
     float alpha, beta;
     int32_t scaling, act, gated, bias_rows, accumulate, exact; /* exact: d is i32 */
-    int32_t schedule, allow_tf32, b_packed;
+    int32_t schedule, allow_tf32, fast_accum, b_packed;
     skr_param gather,
         scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
     int64_t gather_rows, scatter_rows;

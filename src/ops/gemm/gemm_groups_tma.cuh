@@ -12,8 +12,8 @@
 #include "gemm_tma.cuh"
 
 /* BT: n runs along memory in b, not k. */
-template <int T, bool BT> struct gemm_groups_tma : gemm_tma<T, 256, false, BT> {
-    typedef gemm_tma<T, 256, false, BT> product;
+template <int T, bool BT> struct gemm_groups_tma : gemm_tma<T, T, false, 256, false, BT> {
+    typedef gemm_tma<T, T, false, 256, false, BT> product;
     using product::advance, product::base, product::empty, product::full, product::job, product::out;
     static constexpr int BN = 256, BK = product::BK, WIDTH = 64, PARTS = BN / WIDTH;
     static_assert(64 * WIDTH * sizeof(float) <= product::OUT, "a part of a warpgroup's sums");

@@ -4,43 +4,58 @@
  * A block owns 128 x BN of d: two warpgroups multiply 64 rows each, one warp of a third has the copy engine fill a ring
  * of stages, 128 bytes of k at a time. Two blocks of a cluster lie below each other and share b: each loads half of it
  * for both. Blocks stay and walk over the tiles (gemm_work.cuh), in groups that keep what they read in L2; while a tile
- * is being written the next one's stages fill. gemm_tma_out.cuh has the ways out. */
+ * is being written the next one's stages fill. gemm_tma_out.cuh has the ways out.
+ *
+ * The tensor cores' sums of fp8 products are short (docs/NUMERICS.md). STEPWISE, they leave the tensor cores after every
+ * step of 128 k's and are added in f32; scales of blocks, which are those 128 k's, multiply them on the way. */
 #ifndef SKR_GEMM_TMA_CUH
 #define SKR_GEMM_TMA_CUH
 
 #include "../../cuda/wgmma.cuh"
+#include "gemm_step_scales.cuh"
 #include "gemm_tma_out.cuh"
 
-/* AT, BT: m or n runs along memory, not k. */
-template <int T, int BN, bool AT, bool BT> struct gemm_mma;
-#define SKR_GEMM_MMA(T, BN, AT, BT, S, c, shape, types, modifiers)                                                     \
-    template <> struct gemm_mma<T, BN, AT, BT> {                                                                       \
+/* A, B: the types. AT, BT: m or n runs along memory, not k. */
+template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
+#define SKR_GEMM_MMA(A, B, BN, AT, BT, S, c, shape, types, modifiers)                                                  \
+    template <> struct gemm_mma<A, B, BN, AT, BT> {                                                                    \
         typedef S sum;                                                                                                 \
         SKR_WGMMA(run, BN, S, c, shape, types, modifiers)                                                              \
     };
 #define SKR_GEMM_HALF(T, types)                                                                                        \
-    SKR_GEMM_MMA(T, 64, 0, 0, float, "+f", "m64n64k16", types, ", 1, 1, 0, 0")                                         \
-    SKR_GEMM_MMA(T, 128, 0, 0, float, "+f", "m64n128k16", types, ", 1, 1, 0, 0")                                       \
-    SKR_GEMM_MMA(T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                       \
-    SKR_GEMM_MMA(T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                       \
-    SKR_GEMM_MMA(T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                       \
-    SKR_GEMM_MMA(T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                       \
-    SKR_GEMM_MMA(T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                       \
-    SKR_GEMM_MMA(T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                       \
-    SKR_GEMM_MMA(T, 256, 1, 1, float, "+f", "m64n256k16", types, ", 1, 1, 1, 1")
+    SKR_GEMM_MMA(T, T, 64, 0, 0, float, "+f", "m64n64k16", types, ", 1, 1, 0, 0")                                      \
+    SKR_GEMM_MMA(T, T, 128, 0, 0, float, "+f", "m64n128k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                    \
+    SKR_GEMM_MMA(T, T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                    \
+    SKR_GEMM_MMA(T, T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                    \
+    SKR_GEMM_MMA(T, T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                    \
+    SKR_GEMM_MMA(T, T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                    \
+    SKR_GEMM_MMA(T, T, 256, 1, 1, float, "+f", "m64n256k16", types, ", 1, 1, 1, 1")
 SKR_GEMM_HALF(SKR_BF16, "f32.bf16.bf16")
 SKR_GEMM_HALF(SKR_F16, "f32.f16.f16")
-SKR_GEMM_MMA(SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
-SKR_GEMM_MMA(SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_I8, SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
+#define SKR_GEMM_FP8(A, B, types)                                                                                      \
+    SKR_GEMM_MMA(A, B, 64, 0, 0, float, "+f", "m64n64k32", types, ", 1, 1")                                            \
+    SKR_GEMM_MMA(A, B, 128, 0, 0, float, "+f", "m64n128k32", types, ", 1, 1")                                          \
+    SKR_GEMM_MMA(A, B, 256, 0, 0, float, "+f", "m64n256k32", types, ", 1, 1")
+SKR_GEMM_FP8(SKR_E4M3, SKR_E4M3, "f32.e4m3.e4m3")
+SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
+SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
+SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
 
-template <int T, int BN, bool AT, bool BT> struct gemm_tma {
-    typedef gemm_mma<T, BN, AT, BT> mma;
+template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma {
+    typedef gemm_mma<A, B, BN, AT, BT> mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
-    static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
+    typedef gemm_step_scales<BN> scale_type;
+    static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
+    static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / BYTES;
     static constexpr int STAGES = BN == 256 ? 4 : BN == 128 ? 6 : 8;
+    static constexpr bool SCALED = STEPWISE && BN <= SKR_GEMM_TMA_SCALED; /* by blocks; wider: no register is left */
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
 
@@ -189,6 +204,44 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
         release(last);
     }
 
+    /* The same for short sums. One warpgroup adds while the other multiplies. */
+    __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type &scale, int count, int &stage,
+                                                      int &phase) const
+    {
+        constexpr int WIDTH = BN < 128 ? BN : 128; /* columns at a time: two sets of sums share the registers */
+        float part[WIDTH / 2];
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++)
+            d[i] = 0.0f;
+        for (int k = 0; k < count; k++) {
+            uint32_t at = base + stage * STAGE;
+            if (SCALED)
+                scale.next(job);
+            barrier_wait(full + stage * 8, phase);
+            uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
+#pragma unroll
+            for (int p = 0; p < BN / WIDTH; p++) {
+                wgmma_pin(part);
+                wgmma_begin();
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    gemm_mma<A, B, WIDTH, false, false>::run(part, a + i * 2, b + p * (WIDTH * 8) + i * 2, i > 0);
+                wgmma_commit();
+                wgmma_pin(part);
+                wgmma_wait<0>();
+                wgmma_pin(part);
+                if (p == BN / WIDTH - 1)
+                    release(stage);
+#pragma unroll
+                for (int i = 0; i < WIDTH / 2; i++) {
+                    int j = p * (WIDTH / 2) + i;
+                    d[j] = SCALED ? __fmaf_rn(part[i], scale.a[i / 2 & 1] * scale.b[j / (BN / 4)], d[j]) : d[j] + part[i];
+                }
+            }
+            advance(stage, phase);
+        }
+    }
+
     /* No row of this warpgroup is in d: the stages pass by. */
     __device__ __forceinline__ void pass(int count, int &stage, int &phase) const
     {
@@ -212,7 +265,12 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                 S d[BN / 2];
                 typename out_type::options o;
                 way.read_options(row, w, o);
-                multiply(d, w.last - w.first, stage, phase);
+                if constexpr (STEPWISE) {
+                    scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first);
+                    multiply_stepwise(d, scale, w.last - w.first, stage, phase);
+                } else {
+                    multiply(d, w.last - w.first, stage, phase);
+                }
                 way.write(d, row, w, o);
             } else {
                 pass(w.last - w.first, stage, phase);
