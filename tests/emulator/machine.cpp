@@ -281,6 +281,11 @@ void emu_bar(int id, int threads)
     meet(named[me().rank][id], threads);
 }
 
+void emu_arrive(int id, int threads)
+{
+    arrive(named[me().rank][id], threads);
+}
+
 void emu_block_barrier()
 {
     emu_bar(0, (int)n_threads);
@@ -578,7 +583,8 @@ static void multiply(const emu_wgmma &w)
             for (int k = 0; k < K; k++)
                 sum += a[h][k] * b[k];
             if (fp8)
-                ((float *)w.d)[to] = short_sum(a[h], b, w.keep ? ((float *)w.d)[to] : 0, a_e4m3 ? -6 : -14, b_e4m3 ? -6 : -14);
+                ((float *)w.d)[to] =
+                    short_sum(a[h], b, w.keep ? ((float *)w.d)[to] : 0, a_e4m3 ? -6 : -14, b_e4m3 ? -6 : -14);
             else if (i8)
                 ((uint32_t *)w.d)[to] = (w.keep ? ((uint32_t *)w.d)[to] : 0) + (uint32_t)(int64_t)sum;
             else

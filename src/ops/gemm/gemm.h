@@ -50,13 +50,16 @@ typedef struct skr_gemm_work {
     int32_t steps;            /* of k, for each tile */
     skr_gemm_cut cut;
     int32_t at, bt; /* m runs along memory in a, n does in b; else k */
-    int32_t plain;  /* no option but one factor, d as the kernel stores it best */
+    int32_t plain;  /* no option but factors (below), d as the kernel stores it best */
     int32_t store;  /* d is written by the copy engine */
     int32_t once;   /* b is read once: L2 need not keep it */
     int32_t finish; /* every tile goes through the workspace */
     int64_t slots_at;
     int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); -1: there is none */
 } skr_gemm_work;
+
+/* skr_gemm_work.plain. */
+enum { SKR_GEMM_ONE_FACTOR = 1, SKR_GEMM_ROWS_AND_COLUMNS };
 
 SKR_INLINE bool skr_gemm_is_fp8(int type)
 {

@@ -182,7 +182,8 @@ static void fp8_cases(void)
                 gemm_case(s);
             }
         for (int fast = 0; fast < 2; fast++) { /* the widest tiles */
-            s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 144, .lb = COLS};
+            s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 4112, .lb = COLS};
+            s.k = i ? 16 : 144;
             s.fast = fast;
             s.cuda = widest[fast][i];
             gemm_case(s);
@@ -199,7 +200,8 @@ static void fp8_cases(void)
         s.fast = true;
         gemm_case(s);
     }
-    static const suite_fill fills[] = {SUITE_LARGE, SUITE_TINY, SUITE_ALTERNATING, SUITE_ONE_NAN, SUITE_POSITIVE, SUITE_EDGES};
+    static const suite_fill fills[] = {SUITE_LARGE,   SUITE_TINY,     SUITE_ALTERNATING,
+                                       SUITE_ONE_NAN, SUITE_POSITIVE, SUITE_EDGES};
     foreach (f, fills) /* long sums, and those whose addends differ much */
         for (int fast = 0; fast < 2; fast++) {
             spec s = {.a = types[f % 2], .b = SAKER_E4M3, .d = SAKER_F32, .m = 70, .n = 264, .k = 2080, .lb = COLS};
@@ -229,7 +231,8 @@ static void fp8_cases(void)
             s.ld = gated ? ROWS : COLS;
             gemm_case(s);
         }
-    spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = 40, .n = 192, .k = 256, .lb = COLS, .cuda = "mma"};
+    spec s = {
+        .a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = 40, .n = 192, .k = 256, .lb = COLS, .cuda = "mma"};
     s.scaling = SAKER_GEMM_SCALE_BLOCK; /* half of b's columns is not a whole number of blocks */
     s.gated = SAKER_GATED_HALVES;
     gemm_case(s);

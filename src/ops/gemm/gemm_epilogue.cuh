@@ -239,7 +239,7 @@ template <class S, int THREADS = 256> struct gemm_sums {
                                           int64_t tile)
     {
         constexpr bool INTS = S(0.5) == S(0);
-        if (job.work.plain && job.work.store) {
+        if (job.work.plain == SKR_GEMM_ONE_FACTOR && job.work.store) {
             write_plain(job, z, m0, n0);
             return;
         }

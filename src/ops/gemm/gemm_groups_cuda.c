@@ -4,23 +4,27 @@
 
 SKR_FATBIN(gemm_groups_sm90)
 
-/* f16 and bf16, b's k along memory or its n. */
-static skr_cuda_kernel kernels[2][2] = {
-    {SKR_KERNEL(gemm_groups_sm90, "skr_gemm_groups_f16_kk", SKR_GEMM_TMA_SHARED, 1),
-     SKR_KERNEL(gemm_groups_sm90, "skr_gemm_groups_f16_kn", SKR_GEMM_TMA_SHARED, 1)},
-    {SKR_KERNEL(gemm_groups_sm90, "skr_gemm_groups_bf16_kk", SKR_GEMM_TMA_SHARED, 1),
-     SKR_KERNEL(gemm_groups_sm90, "skr_gemm_groups_bf16_kn", SKR_GEMM_TMA_SHARED, 1)},
+static const struct {
+    int a, b, columns, bt;
+    const char *variant;
+} shapes[] = {
+#define SKR_GEMM_GROUPS(types, A, B, stepwise, columns, layout, BT)                                                    \
+    {A, B, columns, BT, "tma " #types " " #layout " 128x" #columns " groups"},
+#include "gemm_groups.def"
 };
-static const char *const variants[2][2] = {{"tma f16 kk 128x256 groups", "tma f16 kn 128x256 groups"},
-                                           {"tma bf16 kk 128x256 groups", "tma bf16 kn 128x256 groups"}};
-enum { COLUMNS = 256 };
+static skr_cuda_kernel kernels[] = {
+#define SKR_GEMM_GROUPS(types, A, B, stepwise, columns, layout, BT)                                                    \
+    SKR_KERNEL(gemm_groups_sm90, "skr_gemm_groups_" #types "_" #layout, SKR_GEMM_TMA_SHARED, 1),
+#include "gemm_groups.def"
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The boxes of all rows of a and of all groups of b. NULL, or what stands in the way. */
 static const char *boxes(const skr_grouped_gemm_job *job, skr_matrix_box out[2])
 {
     const skr_gemm_job *g = &job->gemm;
     const char *bad = skr_gemm_box(g, &g->a, job->total, g->k, false, SKR_GEMM_TMA_ROWS, &out[0]);
-    return bad ? bad : skr_gemm_box(g, &g->b, g->k, g->n, !g->work.bt, g->work.bt ? 64 : COLUMNS / 2, &out[1]);
+    return bad ? bad : skr_gemm_box(g, &g->b, g->k, g->n, !g->work.bt, g->work.bt ? 64 : g->work.columns / 2, &out[1]);
 }
 
 static saker_status bind_maps(skr_call *call, void *opaque)
@@ -32,19 +36,30 @@ static saker_status bind_maps(skr_call *call, void *opaque)
     return skr_tensor_map_3d(call, &box[1], &job->gemm.work.b);
 }
 
+/* The kernel for these types and b's layout, or -1. */
+static int shape_of(const skr_gemm_job *g)
+{
+    for (int i = 0; i < N_SHAPES; i++)
+        if (shapes[i].a == g->a.at.type && shapes[i].b == g->b.at.type && shapes[i].bt == (g->b.row != 1))
+            return i;
+    return -1;
+}
+
 /* What stands in the way of Hopper's kernel, or NULL. */
-static const char *refuses(const skr_grouped_gemm_job *job, const skr_target *target)
+static const char *refuses(const skr_grouped_gemm_job *job, const skr_target *target, int shape)
 {
     const skr_gemm_job *g = &job->gemm;
     const skr_gemm_matrix *a = &g->a, *b = &g->b, *d = &g->d;
     skr_matrix_box box[2];
     if (target->sm != 90 || target->shared_bytes < SKR_GEMM_TMA_SHARED)
         return "it needs compute capability 9.0";
-    if (job->along_k || a->at.type != b->at.type || (a->at.type != SKR_F16 && a->at.type != SKR_BF16))
-        return "it takes groups of rows, f16 and bf16";
-    if (g->gather.data || g->pre.at.data || g->saved.at.data || g->gated == SKR_GEMM_INTERLEAVED ||
-        g->scaling > SKR_GEMM_ROW_COLUMN)
-        return "it has no gather, pre, saved, gates in pairs, and no scales along k";
+    if (job->along_k || shape < 0)
+        return "it takes groups of rows: f16, bf16, and fp8 with k along memory";
+    if (g->gather.data || g->pre.at.data || g->saved.at.data || g->gated == SKR_GEMM_INTERLEAVED)
+        return "it has no gather, pre, saved and gates in pairs";
+    const char *scales = skr_gemm_tma_scales(g);
+    if (scales)
+        return scales;
     if (g->k < 1 || job->groups < 1 || skr_max(skr_max(g->n, g->k), skr_max(job->total, job->groups)) > 1 << 30)
         return "sizes are 1 to 2^30 there";
     if (a->at.col_stride != 1 || (b->row != 1 && b->at.col_stride != 1) || d->at.col_stride != 1)
@@ -57,25 +72,26 @@ static const char *refuses(const skr_grouped_gemm_job *job, const skr_target *ta
 static bool plan_tma(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_gemm_job *g = &job->gemm;
-    const int bf16 = g->a.at.type == SKR_BF16, bt = g->b.row != 1;
-    g->work.bt = bt;
-    const char *why = refuses(job, target);
+    const int shape = shape_of(g);
+    g->work.bt = g->b.row != 1;
+    g->work.columns = shape < 0 ? 0 : shapes[shape].columns;
+    const char *why = refuses(job, target, shape);
     if (why) {
         skr_why(plan, "tensor core kernel for Hopper: %s", why);
-        g->work.bt = 0;
+        g->work = (skr_gemm_work){0};
         return false;
     }
     g->work.cluster = 1;
     g->work.batch_b = job->groups > 1 && g->b.at.stride[0] != 0;
     g->groups.rows = SKR_GEMM_TMA_ROWS;
-    g->groups.columns = COLUMNS;
-    plan->variant = variants[bf16][bt];
+    g->groups.columns = g->work.columns;
+    plan->variant = shapes[shape].variant;
     plan->bind = bind_maps;
     plan->bind_job = job;
-    skr_why(plan, "blocks that stay walk the groups in tiles of 128x256");
+    skr_why(plan, "blocks that stay walk the groups in tiles of 128x%d", g->work.columns);
     skr_gemm_plan_table(plan);
     skr_step *step = skr_plan_step(plan);
-    step->kernel = &kernels[bf16][bt];
+    step->kernel = &kernels[shape];
     step->grid = (uint32_t)target->n_sms;
     step->block = 384;
     step->cluster = 1;

@@ -1,7 +1,7 @@
 /* gemm_groups_tma.cuh - grouped_gemm of rows on Hopper's tensor cores, fed by the copy engine.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The stages and the multiplying of gemm_tma.cuh, with tiles of 128 x 256 of the groups (gemm_groups.cuh). One map
+ * The stages and the multiplying of gemm_tma.cuh, with tiles of 128 x BN of the groups (gemm_groups.cuh). One map
  * shows all rows of a and one all groups of b; a tile begins at its group's first row, reads into the next group where
  * its own ends, and stores no more than its own rows. So d cannot go through the copy engine: sums are staged in shared
  * memory, and each thread stores 8 neighbours of a row. */
@@ -11,11 +11,12 @@
 #include "gemm_groups.cuh"
 #include "gemm_tma.cuh"
 
-/* BT: n runs along memory in b, not k. */
-template <int T, bool BT> struct gemm_groups_tma : gemm_tma<T, T, false, 256, false, BT> {
-    typedef gemm_tma<T, T, false, 256, false, BT> product;
+/* A, B: the types. BT: n runs along memory in b, not k. */
+template <int A, int B, bool STEPWISE, int BN, bool BT> struct gemm_groups_tma
+    : gemm_tma<A, B, STEPWISE, BN, false, BT> {
+    typedef gemm_tma<A, B, STEPWISE, BN, false, BT> product;
     using product::advance, product::base, product::empty, product::full, product::job, product::out;
-    static constexpr int BN = 256, BK = product::BK, WIDTH = 64, PARTS = BN / WIDTH;
+    static constexpr int BK = product::BK, WIDTH = 64, PARTS = BN / WIDTH;
     static_assert(64 * WIDTH * sizeof(float) <= product::OUT, "a part of a warpgroup's sums");
 
     SKR_DEVICE void run(const skr_gemm_job &job)
@@ -61,18 +62,25 @@ template <int T, bool BT> struct gemm_groups_tma : gemm_tma<T, T, false, 256, fa
     {
         registers_up<232>();
         int stage = 0, phase = 0;
+        this->start_turns();
         gemm_group_walk walk;
         gemm_tile_at t;
         while (walk.next(job, BK, t)) {
             t.row += (int)threadIdx.x / 128 * 64;
             if (t.row < gemm_group_table(job)[t.z].count) {
                 float d[BN / 2];
-                this->multiply(d, t.last, stage, phase);
+                if constexpr (STEPWISE) {
+                    typename product::scale_type scale(job, gemm_batch(job, t.z), t.row, t.col, 0);
+                    this->multiply_stepwise(d, scale, t.last, stage, phase);
+                } else {
+                    this->multiply(d, t.last, stage, phase);
+                }
                 write(d, t);
             } else {
                 this->pass(t.last, stage, phase);
             }
         }
+        this->end_turns();
     }
 
     /* ---------------------------------------------------------------- to d */

@@ -1,9 +1,9 @@
 /* gemm_step_scales.cuh - scales of blocks for the Hopper kernel, whose steps are as long as the blocks: 128 k's.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A thread has rows lane / 4 and 8 below of its warp's 16. A half of a tile's columns lies in one block of b's: halves are
- * 128 columns or a part of that, and the plan sees to it that those of gates begin with a block. Without such scales all
- * factors are 1. */
+ * A thread has rows lane / 4 and 8 below of its warp's 16. A half of a tile's columns lies in one block of b's: it has
+ * 128 columns or a part of that, and the plan sees to it that the halves of gates begin with a block. Without such
+ * scales all factors are 1. */
 #ifndef SKR_GEMM_STEP_SCALES_CUH
 #define SKR_GEMM_STEP_SCALES_CUH
 
@@ -15,7 +15,8 @@ template <int BN> struct gemm_step_scales {
     int below, right; /* rows from the first to the second, blocks from the first half's to the second's */
 
     /* row: the warpgroup's first. col: the tile's. first: the step that comes first. */
-    __device__ __forceinline__ gemm_step_scales(const skr_gemm_job &job, const gemm_batch &z, int row, int col, int first)
+    __device__ __forceinline__ gemm_step_scales(const skr_gemm_job &job, const gemm_batch &z, int row, int col,
+                                                int first)
         : a{1.0f, 1.0f}, b{1.0f, 1.0f}, a_at(NULL), b_at(NULL)
     {
         if (job.scaling != SKR_GEMM_BLOCK)

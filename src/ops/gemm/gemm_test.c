@@ -425,5 +425,9 @@ static int64_t row_of(const suite_case *c, int64_t row, suite_case *one, suite_s
     return rows;
 }
 
-const suite skr_suite_gemm = {
-    .op = "gemm", .at = gemm_case_at, .oracle = oracle, .row = row_of, .cuda_rows_vary = true, .inexact = GEMM_SHORT_SUMS};
+const suite skr_suite_gemm = {.op = "gemm",
+                              .at = gemm_case_at,
+                              .oracle = oracle,
+                              .row = row_of,
+                              .cuda_rows_vary = true,
+                              .inexact = GEMM_SHORT_SUMS};

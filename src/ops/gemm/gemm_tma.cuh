@@ -6,8 +6,8 @@
  * for both. Blocks stay and walk over the tiles (gemm_work.cuh), in groups that keep what they read in L2; while a tile
  * is being written the next one's stages fill. gemm_tma_out.cuh has the ways out.
  *
- * The tensor cores' sums of fp8 products are short (docs/NUMERICS.md). STEPWISE, they leave the tensor cores after every
- * step of 128 k's and are added in f32; scales of blocks, which are those 128 k's, multiply them on the way. */
+ * The tensor cores' sums of fp8 products are short (docs/NUMERICS.md). STEPWISE, they leave the tensor cores after
+ * every step of 128 k's and are added in f32; scales of blocks, which are those 128 k's, multiply them on the way. */
 #ifndef SKR_GEMM_TMA_CUH
 #define SKR_GEMM_TMA_CUH
 
@@ -54,14 +54,16 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
     typedef gemm_step_scales<BN> scale_type;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
     static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / BYTES;
+    static constexpr int TURN = 3; /* named barriers: two, behind those of gemm_tma_out.cuh */
     static constexpr int STAGES = BN == 256 ? 4 : BN == 128 ? 6 : 8;
-    static constexpr bool SCALED = STEPWISE && BN <= SKR_GEMM_TMA_SCALED; /* by blocks; wider: no register is left */
+    /* The sums take all registers: none are left for scales of blocks. */
+    static constexpr bool FULL = STEPWISE && BN > SKR_GEMM_TMA_SCALED;
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
 
     const skr_gemm_job &job;
     uint32_t base, out, full, empty; /* stages, staging of d, barriers */
-    int cluster, rank;
+    int cluster;
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
@@ -76,8 +78,7 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
             g.consume();
     }
 
-    __device__ __forceinline__ gemm_tma(const skr_gemm_job &j, uint32_t at)
-        : job(j), base(at), cluster(j.work.cluster), rank((int)cluster_rank())
+    __device__ __forceinline__ gemm_tma(const skr_gemm_job &j, uint32_t at) : job(j), base(at), cluster(j.work.cluster)
     {
         out = base + STAGES * STAGE, full = out + 2 * OUT, empty = full + STAGES * 8;
         static_assert(STAGES * STAGE + 2 * OUT + 2 * STAGES * 8 + 1024 <= SKR_GEMM_TMA_SHARED,
@@ -137,7 +138,7 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
         if (threadIdx.x != 256)
             return;
         int stage = 0, phase = 0;
-        gemm_work w(job, rank);
+        gemm_work w(job);
         while (w.next()) {
             int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
             for (int k = w.first; k < w.last; k++) {
@@ -151,9 +152,9 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
                 } else {
                     tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
                 }
-                if (cluster == 1 || rank == 0)
+                if (cluster == 1 || cluster_rank() == 0)
                     load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb);
-                if (cluster == 1 || rank == 1)
+                if (cluster == 1 || cluster_rank() == 1)
                     load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb);
                 advance(stage, phase);
             }
@@ -204,38 +205,65 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
         release(last);
     }
 
-    /* The same for short sums. One warpgroup adds while the other multiplies. */
+    /* Short sums: the warpgroups take turns, so that one adds while the other multiplies. Left alone, they would
+     * multiply at the same time, at half the speed each, and then add at the same time. */
+    static constexpr int WIDTH = BN < 128 ? BN : 128; /* columns of a turn: two sets of sums share the registers */
+    static constexpr int TURNS = BN / WIDTH;          /* of a step */
+
+    __device__ __forceinline__ static void take_turn()
+    {
+        named_sync<256>(TURN + threadIdx.x / 128);
+    }
+    __device__ __forceinline__ static void pass_turn()
+    {
+        named_arrive<256>(TURN + 1 - threadIdx.x / 128);
+    }
+
+    /* The first warpgroup begins, and takes the last turn that it is given. */
+    __device__ __forceinline__ static void start_turns()
+    {
+        if (STEPWISE && threadIdx.x >= 128)
+            pass_turn();
+    }
+    __device__ __forceinline__ static void end_turns()
+    {
+        if (STEPWISE && threadIdx.x < 128)
+            take_turn();
+    }
+
+    /* The same for short sums. */
     __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type &scale, int count, int &stage,
                                                       int &phase) const
     {
-        constexpr int WIDTH = BN < 128 ? BN : 128; /* columns at a time: two sets of sums share the registers */
         float part[WIDTH / 2];
 #pragma unroll
         for (int i = 0; i < BN / 2; i++)
             d[i] = 0.0f;
         for (int k = 0; k < count; k++) {
             uint32_t at = base + stage * STAGE;
-            if (SCALED)
+            if (!FULL)
                 scale.next(job);
             barrier_wait(full + stage * 8, phase);
             uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
 #pragma unroll
-            for (int p = 0; p < BN / WIDTH; p++) {
+            for (int p = 0; p < TURNS; p++) {
+                take_turn();
                 wgmma_pin(part);
                 wgmma_begin();
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     gemm_mma<A, B, WIDTH, false, false>::run(part, a + i * 2, b + p * (WIDTH * 8) + i * 2, i > 0);
                 wgmma_commit();
+                pass_turn();
                 wgmma_pin(part);
                 wgmma_wait<0>();
                 wgmma_pin(part);
-                if (p == BN / WIDTH - 1)
+                if (p == TURNS - 1)
                     release(stage);
 #pragma unroll
                 for (int i = 0; i < WIDTH / 2; i++) {
                     int j = p * (WIDTH / 2) + i;
-                    d[j] = SCALED ? __fmaf_rn(part[i], scale.a[i / 2 & 1] * scale.b[j / (BN / 4)], d[j]) : d[j] + part[i];
+                    d[j] = FULL ? d[j] + part[i] : __fmaf_rn(part[i], scale.a[i / 2 & 1] * scale.b[j / (BN / 4)], d[j]);
                 }
             }
             advance(stage, phase);
@@ -245,9 +273,14 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
     /* No row of this warpgroup is in d: the stages pass by. */
     __device__ __forceinline__ void pass(int count, int &stage, int &phase) const
     {
+#pragma unroll 1
         for (int k = 0; k < count; k++) {
             barrier_wait(full + stage * 8, phase);
             out_type::group_sync();
+            for (int p = 0; STEPWISE && p < TURNS; p++) {
+                take_turn();
+                pass_turn();
+            }
             release(stage);
             advance(stage, phase);
         }
@@ -257,8 +290,9 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
     {
         registers_up<240>();
         int stage = 0, phase = 0;
+        start_turns();
         const out_type way = {job, out + threadIdx.x / 128 * OUT};
-        gemm_work w(job, rank);
+        gemm_work w(job);
         while (w.next()) {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
@@ -276,6 +310,7 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
                 pass(w.last - w.first, stage, phase);
             }
         }
+        end_turns();
         way.done();
     }
 };

@@ -139,8 +139,8 @@ static bool writes_itself(const skr_gemm_job *job)
     if (job->batch.m > 1)
         bits |= d->at.stride[0] * bytes;
     return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
-           job->gated != SKR_GEMM_INTERLEAVED &&
-           !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
+           job->gated != SKR_GEMM_INTERLEAVED && !(job->exact && job->bias.data) &&
+           (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
 }
 
 static bool is_half(const skr_gemm_matrix *m)
@@ -148,9 +148,22 @@ static bool is_half(const skr_gemm_matrix *m)
     return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
 }
 
-static bool is_plain(const skr_gemm_job *job)
+static int plain_of(const skr_gemm_job *job)
 {
-    return !job->bias.data && !job->act && !job->gated && job->scaling != SKR_GEMM_ROW_COLUMN && is_half(&job->d);
+    if (job->bias.data || job->act || job->gated || !is_half(&job->d))
+        return 0;
+    return job->scaling == SKR_GEMM_ROW_COLUMN ? SKR_GEMM_ROWS_AND_COLUMNS : SKR_GEMM_ONE_FACTOR;
+}
+
+const char *skr_gemm_tma_scales(const skr_gemm_job *job)
+{
+    if (job->scaling <= SKR_GEMM_ROW_COLUMN)
+        return NULL;
+    if (job->scaling != SKR_GEMM_BLOCK || !skr_gemm_is_fp8(job->a.at.type))
+        return "scales that change along k are those of blocks of fp8 there";
+    if (job->gated == SKR_GEMM_HALVES && job->n / 2 % SKR_GEMM_SCALE_BLOCK)
+        return "the second half of b's columns does not begin with a block of its scales";
+    return NULL;
 }
 
 static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
@@ -162,10 +175,8 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
         why = "they need compute capability 9.0";
     else if (!fp8 && (a != b || a == SKR_I32 || (a == SKR_F32 && !job->allow_tf32)))
         why = "they take f16, bf16, fp8, i8, and f32 where tf32 is allowed";
-    else if (job->scaling == SKR_GEMM_GROUP || (job->scaling == SKR_GEMM_BLOCK && !fp8))
-        why = "scales that change along k are those of blocks of fp8 there";
-    else if (job->scaling == SKR_GEMM_BLOCK && job->gated == SKR_GEMM_HALVES && job->n / 2 % SKR_GEMM_SCALE_BLOCK)
-        why = "the second half of b's columns does not begin with a block of its scales";
+    else if (skr_gemm_tma_scales(job))
+        why = skr_gemm_tma_scales(job);
     else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)
         why = "sizes are 1 to 2^30 there";
     else if (job->batch.n_dims > 1 || job->batch.m < 1 || job->batch.m > 1 << 20)
@@ -232,7 +243,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->columns = columns;
     t->at = at;
     t->bt = bt;
-    t->plain = is_plain(job);
+    t->plain = plain_of(job);
     t->store = direct && is_half(&job->d);
     t->once = job->m <= SKR_GEMM_TMA_ROWS;
     const char *bad = boxes(job, box);
