@@ -21,16 +21,6 @@ SKR_DEVICE uint32_t cluster_size()
     return r;
 }
 
-/* Barriers 1 to 15 of a block, for THREADS of its threads. The second form does not wait for the others. */
-template <int THREADS> SKR_DEVICE void named_sync(int id)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
-}
-template <int THREADS> SKR_DEVICE void named_arrive(int id)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
-}
-
 /* Split so that the wait can hide behind other work: nothing may be sent to a peer before the wait. The arrival orders
  * no memory (a release would wait for all of this thread's stores); what the peers must see is fenced on its own:
  * barrier_init_done(). */

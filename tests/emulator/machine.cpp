@@ -281,11 +281,6 @@ void emu_bar(int id, int threads)
     meet(named[me().rank][id], threads);
 }
 
-void emu_arrive(int id, int threads)
-{
-    arrive(named[me().rank][id], threads);
-}
-
 void emu_block_barrier()
 {
     emu_bar(0, (int)n_threads);

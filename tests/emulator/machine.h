@@ -33,7 +33,6 @@ enum { EMU_WORDS = 12 };
 typedef void (*emu_warp_function)(uint32_t (*lane)[EMU_WORDS]);
 void emu_warp(uint32_t (&words)[EMU_WORDS], emu_warp_function fn);
 void emu_bar(int id, int threads);
-void emu_arrive(int id, int threads); /* does not wait for the others */
 void emu_block_barrier();
 bool emu_block_any(bool x);
 void emu_cluster_arrive();

@@ -58,6 +58,8 @@ typedef struct skr_gemm_work {
     int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); -1: there is none */
 } skr_gemm_work;
 
+/* What its tensor cores' sums do: stay there, leave after every step, and are then scaled by the step's block. */
+enum { SKR_GEMM_KEPT, SKR_GEMM_STEPWISE, SKR_GEMM_SCALED };
 /* skr_gemm_work.plain. */
 enum { SKR_GEMM_ONE_FACTOR = 1, SKR_GEMM_ROWS_AND_COLUMNS };
 
@@ -66,10 +68,8 @@ SKR_INLINE bool skr_gemm_is_fp8(int type)
     return type == SKR_E4M3 || type == SKR_E5M2;
 }
 
-/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory, columns up to
- * which tiles take scales of blocks. */
+/* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
 enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
-enum { SKR_GEMM_TMA_SCALED = 128 };
 
 /* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
  * step, dynamic shared memory. */

@@ -168,22 +168,23 @@ static void fp8_cases(void)
     {                                                                                                                  \
         "tma e4m3_e4m3" suffix, "tma e4m3_e5m2" suffix, "tma e5m2_e4m3" suffix, "tma e5m2_e5m2" suffix                 \
     }
-    static const char *const any[] = PAIRS(" kk");
-    static const char *const widest[2][4] = {PAIRS(" kk 128x256"), PAIRS("_fast kk 128x256")};
+    static const char *const stepwise[] = PAIRS(" kk"), *const block[] = PAIRS("_block kk");
+    static const char *const widest[2][4] = {PAIRS(" kk 128x128"), PAIRS("_fast kk 128x256")};
     static const int64_t sizes[][3] = {{1, 16, 16}, {20, 72, 272}, {64, 128, 128}, {150, 264, 400}, {260, 130, 1040}};
     for (int i = 0; i < 4; i++) {
-        spec s = {.a = types[i / 2], .b = types[i % 2], .lb = COLS, .cuda = any[i]};
+        spec s = {.a = types[i / 2], .b = types[i % 2], .lb = COLS};
         foreach (k, sizes)
             for (int scaling = 0; scaling <= SAKER_GEMM_SCALE_BLOCK; scaling++) {
                 s.m = sizes[k][0], s.n = sizes[k][1], s.k = sizes[k][2];
                 s.d = results[(k + (size_t)scaling) % 3];
                 s.scaling = scaling;
+                s.cuda = scaling == SAKER_GEMM_SCALE_BLOCK ? block[i] : stepwise[i];
                 s.schedule = (scaling + (int)k + i) % 5;
                 gemm_case(s);
             }
         for (int fast = 0; fast < 2; fast++) { /* the widest tiles */
             s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 4112, .lb = COLS};
-            s.k = i ? 16 : 144;
+            s.k = i || fast ? 16 : 144;
             s.fast = fast;
             s.cuda = widest[fast][i];
             gemm_case(s);
@@ -218,7 +219,7 @@ static void fp8_cases(void)
             s.gated = gated;
             s.act = SAKER_ACT_SILU;
             s.bias = SAKER_F32;
-            s.cuda = "tma e4m3_e4m3 kk";
+            s.cuda = scaling == SAKER_GEMM_SCALE_BLOCK ? block[0] : stepwise[0];
             gemm_case(s);
             s.batch = BOTH;
             s.m = 20;

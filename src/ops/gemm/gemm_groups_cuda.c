@@ -8,12 +8,12 @@ static const struct {
     int a, b, columns, bt;
     const char *variant;
 } shapes[] = {
-#define SKR_GEMM_GROUPS(types, A, B, stepwise, columns, layout, BT)                                                    \
+#define SKR_GEMM_GROUPS(types, A, B, sums, columns, layout, BT)                                                        \
     {A, B, columns, BT, "tma " #types " " #layout " 128x" #columns " groups"},
 #include "gemm_groups.def"
 };
 static skr_cuda_kernel kernels[] = {
-#define SKR_GEMM_GROUPS(types, A, B, stepwise, columns, layout, BT)                                                    \
+#define SKR_GEMM_GROUPS(types, A, B, sums, columns, layout, BT)                                                        \
     SKR_KERNEL(gemm_groups_sm90, "skr_gemm_groups_" #types "_" #layout, SKR_GEMM_TMA_SHARED, 1),
 #include "gemm_groups.def"
 };

@@ -12,9 +12,8 @@
 #include "gemm_tma.cuh"
 
 /* A, B: the types. BT: n runs along memory in b, not k. */
-template <int A, int B, bool STEPWISE, int BN, bool BT> struct gemm_groups_tma
-    : gemm_tma<A, B, STEPWISE, BN, false, BT> {
-    typedef gemm_tma<A, B, STEPWISE, BN, false, BT> product;
+template <int A, int B, int SUMS, int BN, bool BT> struct gemm_groups_tma : gemm_tma<A, B, SUMS, BN, false, BT> {
+    typedef gemm_tma<A, B, SUMS, BN, false, BT> product;
     using product::advance, product::base, product::empty, product::full, product::job, product::out;
     static constexpr int BK = product::BK, WIDTH = 64, PARTS = BN / WIDTH;
     static_assert(64 * WIDTH * sizeof(float) <= product::OUT, "a part of a warpgroup's sums");
@@ -62,15 +61,14 @@ template <int A, int B, bool STEPWISE, int BN, bool BT> struct gemm_groups_tma
     {
         registers_up<232>();
         int stage = 0, phase = 0;
-        this->start_turns();
         gemm_group_walk walk;
         gemm_tile_at t;
         while (walk.next(job, BK, t)) {
             t.row += (int)threadIdx.x / 128 * 64;
             if (t.row < gemm_group_table(job)[t.z].count) {
                 float d[BN / 2];
-                if constexpr (STEPWISE) {
-                    typename product::scale_type scale(job, gemm_batch(job, t.z), t.row, t.col, 0);
+                if constexpr (product::STEPWISE) {
+                    const typename product::scale_type scale(job, gemm_batch(job, t.z), t.row, t.col, 0);
                     this->multiply_stepwise(d, scale, t.last, stage, phase);
                 } else {
                     this->multiply(d, t.last, stage, phase);
@@ -80,7 +78,6 @@ template <int A, int B, bool STEPWISE, int BN, bool BT> struct gemm_groups_tma
                 this->pass(t.last, stage, phase);
             }
         }
-        this->end_turns();
     }
 
     /* ---------------------------------------------------------------- to d */

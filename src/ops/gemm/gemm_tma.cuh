@@ -47,17 +47,15 @@ SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
 
-template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma {
+template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
     typedef gemm_mma<A, B, BN, AT, BT> mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
     typedef gemm_step_scales<BN> scale_type;
+    static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
     static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / BYTES;
-    static constexpr int TURN = 3; /* named barriers: two, behind those of gemm_tma_out.cuh */
     static constexpr int STAGES = BN == 256 ? 4 : BN == 128 ? 6 : 8;
-    /* The sums take all registers: none are left for scales of blocks. */
-    static constexpr bool FULL = STEPWISE && BN > SKR_GEMM_TMA_SCALED;
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
 
@@ -205,82 +203,67 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
         release(last);
     }
 
-    /* Short sums: the warpgroups take turns, so that one adds while the other multiplies. Left alone, they would
-     * multiply at the same time, at half the speed each, and then add at the same time. */
-    static constexpr int WIDTH = BN < 128 ? BN : 128; /* columns of a turn: two sets of sums share the registers */
-    static constexpr int TURNS = BN / WIDTH;          /* of a step */
-
-    __device__ __forceinline__ static void take_turn()
+    /* Short sums. Waits for the next stage and multiplies it into `part`; returns the stage, to be released. */
+    __device__ __forceinline__ int start_step(float (&part)[BN / 2], int &stage, int &phase) const
     {
-        named_sync<256>(TURN + threadIdx.x / 128);
-    }
-    __device__ __forceinline__ static void pass_turn()
-    {
-        named_arrive<256>(TURN + 1 - threadIdx.x / 128);
-    }
-
-    /* The first warpgroup begins, and takes the last turn that it is given. */
-    __device__ __forceinline__ static void start_turns()
-    {
-        if (STEPWISE && threadIdx.x >= 128)
-            pass_turn();
-    }
-    __device__ __forceinline__ static void end_turns()
-    {
-        if (STEPWISE && threadIdx.x < 128)
-            take_turn();
+        const int now = stage;
+        uint32_t at = base + stage * STAGE;
+        barrier_wait(full + stage * 8, phase);
+        uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
+        wgmma_pin(part);
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mma::run(part, a + i * 2, b + i * 2, i > 0);
+        wgmma_commit();
+        wgmma_pin(part);
+        advance(stage, phase);
+        return now;
     }
 
-    /* The same for short sums. */
-    __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type &scale, int count, int &stage,
+    /* All but the newest PENDING steps are done: releases one's stage, and adds its sums. */
+    template <int PENDING> __device__ __forceinline__ void add_step(float (&d)[BN / 2], float (&part)[BN / 2],
+                                                                    const scale_type &by, int stage) const
+    {
+        wgmma_wait<PENDING>();
+        wgmma_pin(part);
+        release(stage);
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++)
+            d[i] = SCALED ? __fmaf_rn(part[i], by.a[i / 2 & 1] * by.b[i / (BN / 4)], d[i]) : d[i] + part[i];
+        if (PENDING)
+            wgmma_pin(d); /* now, not when the next step is done */
+    }
+
+    /* Two steps at a time: the sums of one are added while those of the other are made. Scales leave no registers for
+     * that. */
+    __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type scale, int count, int &stage,
                                                       int &phase) const
     {
-        float part[WIDTH / 2];
+        float even[BN / 2], odd[BN / 2];
 #pragma unroll
         for (int i = 0; i < BN / 2; i++)
             d[i] = 0.0f;
-        for (int k = 0; k < count; k++) {
-            uint32_t at = base + stage * STAGE;
-            if (!FULL)
+        for (int k = 0; k < (SCALED ? count : count % 2); k++) {
+            if (SCALED)
                 scale.next(job);
-            barrier_wait(full + stage * 8, phase);
-            uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
-#pragma unroll
-            for (int p = 0; p < TURNS; p++) {
-                take_turn();
-                wgmma_pin(part);
-                wgmma_begin();
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    gemm_mma<A, B, WIDTH, false, false>::run(part, a + i * 2, b + p * (WIDTH * 8) + i * 2, i > 0);
-                wgmma_commit();
-                pass_turn();
-                wgmma_pin(part);
-                wgmma_wait<0>();
-                wgmma_pin(part);
-                if (p == TURNS - 1)
-                    release(stage);
-#pragma unroll
-                for (int i = 0; i < WIDTH / 2; i++) {
-                    int j = p * (WIDTH / 2) + i;
-                    d[j] = FULL ? d[j] + part[i] : __fmaf_rn(part[i], scale.a[i / 2 & 1] * scale.b[j / (BN / 4)], d[j]);
-                }
-            }
-            advance(stage, phase);
+            int now = start_step(odd, stage, phase);
+            add_step<0>(d, odd, scale, now);
+        }
+        for (int k = 0; !SCALED && k < count / 2; k++) {
+            int first = start_step(even, stage, phase);
+            int second = start_step(odd, stage, phase);
+            add_step<1>(d, even, scale, first);
+            add_step<0>(d, odd, scale, second);
         }
     }
 
     /* No row of this warpgroup is in d: the stages pass by. */
     __device__ __forceinline__ void pass(int count, int &stage, int &phase) const
     {
-#pragma unroll 1
         for (int k = 0; k < count; k++) {
             barrier_wait(full + stage * 8, phase);
             out_type::group_sync();
-            for (int p = 0; STEPWISE && p < TURNS; p++) {
-                take_turn();
-                pass_turn();
-            }
             release(stage);
             advance(stage, phase);
         }
@@ -290,7 +273,6 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
     {
         registers_up<240>();
         int stage = 0, phase = 0;
-        start_turns();
         const out_type way = {job, out + threadIdx.x / 128 * OUT};
         gemm_work w(job);
         while (w.next()) {
@@ -300,7 +282,7 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
                 typename out_type::options o;
                 way.read_options(row, w, o);
                 if constexpr (STEPWISE) {
-                    scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first);
+                    const scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first);
                     multiply_stepwise(d, scale, w.last - w.first, stage, phase);
                 } else {
                     multiply(d, w.last - w.first, stage, phase);
@@ -310,7 +292,6 @@ template <int A, int B, bool STEPWISE, int BN, bool AT, bool BT> struct gemm_tma
                 pass(w.last - w.first, stage, phase);
             }
         }
-        end_turns();
         way.done();
     }
 };

@@ -10,15 +10,15 @@ SKR_FATBIN(gemm_i8_sm90)
 SKR_FATBIN(gemm_tf32_sm90)
 
 static const struct {
-    int a, b, stepwise, at, bt, columns;
+    int a, b, sums, at, bt, columns;
     const char *variant[SKR_GEMM_N_VARIANTS];
 } shapes[] = {
-#define SKR_GEMM_TMA(file, types, A, B, stepwise, layout, AT, BT, columns)                                             \
-    {A, B, stepwise, AT, BT, columns, SKR_GEMM_VARIANTS("tma " #types " " #layout " 128x" #columns)},
+#define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
+    {A, B, sums, AT, BT, columns, SKR_GEMM_VARIANTS("tma " #types " " #layout " 128x" #columns)},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
-#define SKR_GEMM_TMA(file, types, A, B, stepwise, layout, AT, BT, columns)                                             \
+#define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
     SKR_KERNEL(file, "skr_gemm_" #types "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 2),
 #include "gemm_kernels.def"
 };
@@ -68,7 +68,8 @@ static double step_us(int shape, int cluster)
 {
     const int columns = shapes[shape].columns;
     double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
-    us *= shapes[shape].stepwise ? 1.3 : skr_gemm_is_fp8(shapes[shape].a) ? 1.2 : shapes[shape].a == SKR_I8 ? 1.1 : 1;
+    if (shapes[shape].a == SKR_I8 || skr_gemm_is_fp8(shapes[shape].a))
+        us *= shapes[shape].sums == SKR_GEMM_SCALED ? 1.65 : 1.1;
     return us * (cluster == 2 ? 1 : 1.06);
 }
 
@@ -103,14 +104,14 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
 /* The kernel multiplies the job's types, as it may be done and with its scales. */
 static bool takes(const skr_gemm_job *job, int shape)
 {
-    const int columns = shapes[shape].columns;
-    bool block = job->scaling == SKR_GEMM_BLOCK, stepwise = shapes[shape].stepwise;
     if (shapes[shape].a != job->a.at.type || shapes[shape].b != job->b.at.type)
         return false;
-    if (skr_gemm_is_fp8(shapes[shape].a) && !stepwise && (!job->fast_accum || block))
+    const int sums = shapes[shape].sums;
+    if ((sums == SKR_GEMM_SCALED) != (job->scaling == SKR_GEMM_BLOCK))
         return false;
-    return (!block || columns <= SKR_GEMM_TMA_SCALED) &&
-           (job->gated != SKR_GEMM_HALVES || columns >= 128); /* a panel of d is 64 columns */
+    if (skr_gemm_is_fp8(job->a.at.type) && sums == SKR_GEMM_KEPT && !job->fast_accum)
+        return false;
+    return job->gated != SKR_GEMM_HALVES || shapes[shape].columns >= 128; /* a panel of d is 64 columns */
 }
 
 static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)

@@ -33,7 +33,7 @@ template <class S, int BN> struct gemm_tma_out {
 
     __device__ __forceinline__ static void group_sync()
     {
-        named_sync<128>(1 + threadIdx.x / 128);
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory");
     }
 
     /* Before the block leaves: d is written. */
