@@ -26,6 +26,8 @@ enum { SKR_GEMM_SKINNY = 16 };
 
 /* CUDA: rows and columns of the sums that a block of the general kernels writes at once. */
 enum { SKR_GEMM_SIDE = 64 };
+/* Threads of a block of gemm_fma.cuh. */
+enum { SKR_GEMM_FMA_THREADS = 128 };
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
@@ -53,6 +55,7 @@ typedef struct skr_gemm_work {
     int32_t once;   /* b is read once: L2 need not keep it */
     int32_t finish; /* every tile goes through the workspace */
     int64_t slots_at;
+    int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); -1: there is none */
 } skr_gemm_work;
 
 /* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
@@ -70,8 +73,8 @@ enum { SKR_GEMM_OF_ROWS = 1, SKR_GEMM_OF_KS };
 typedef struct skr_gemm_groups {
     int64_t table_at; /* skr_gemm_group [count + 1] */
     int64_t bias_stride;
-    int32_t count, of;      /* of: 0 without groups */
-    int32_t side, reserved; /* rows and columns of a tile */
+    int32_t count, of;     /* of: 0 without groups */
+    int32_t rows, columns; /* of a tile */
 } skr_gemm_groups;
 
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */

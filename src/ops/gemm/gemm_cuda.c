@@ -106,7 +106,7 @@ static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
     skr_step *step = skr_plan_step(plan);
     step->kernel = &fma_kernel;
     step->grid = (uint32_t)tiles;
-    step->block = THREADS;
+    step->block = SKR_GEMM_FMA_THREADS;
     step->overlap = true;
     return true;
 }
@@ -141,19 +141,11 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
     return skr_take_done(call, at, plan);
 }
 
-saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
-                                        skr_plan *plan)
+void skr_gemm_plan_any_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
-    skr_gemm_job *g = &job->gemm;
-    int64_t at = 0;
-    g->groups = (skr_gemm_groups){.bias_stride = job->bias_stride,
-                                  .count = (int32_t)skr_min(job->groups, INT32_MAX),
-                                  .of = job->along_k ? SKR_GEMM_OF_KS : SKR_GEMM_OF_ROWS};
-    g->groups.table_at = skr_take(&at, skr_mul(job->groups + 1, sizeof(skr_gemm_group)));
-    if (!skr_gemm_plan_mma_groups(job, target, plan)) {
-        bool ints = integers(g);
-        plan->variant = ints ? "any int groups" : "any float groups";
-        add_step(plan, ints ? &any_int : &any_float, (int64_t)target->n_sms * 4);
-    }
-    return skr_take_done(call, at, plan);
+    bool ints = integers(&job->gemm);
+    job->gemm.groups.rows = job->gemm.groups.columns = SKR_GEMM_SIDE;
+    plan->variant = ints ? "any int groups" : "any float groups";
+    skr_gemm_plan_table(plan);
+    add_step(plan, ints ? &any_int : &any_float, (int64_t)target->n_sms * 4);
 }

@@ -70,6 +70,26 @@ static void tma_cases(void)
     spec big = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
     big.cuda = "tma f16 kk 128x128";
     gemm_case(big);
+    for (int l = 1; l < 4; l++) /* types that want k along memory, in other layouts: through a copy */
+        for (int i = 0; i < 2; i++) {
+            spec s = {.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250};
+            if (i)
+                s.a = s.b = s.d = SAKER_F32, s.tf32 = true;
+            s.la = l & 1;
+            s.lb = l == 1;
+            s.k = l == 3 ? 250 : 272; /* what is not copied has to be aligned */
+            s.cuda = i ? "tma tf32" : "tma i8";
+            gemm_case(s);
+            if (l != 3)
+                continue;
+            s.batch = EXPANDED;
+            s.d = SAKER_F32;
+            s.bias = SAKER_F32;
+            s.act = SAKER_ACT_SILU;
+            s.gated = SAKER_GATED_HALVES;
+            s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+            gemm_case(s);
+        }
     for (int i = 0; i < 3; i++) { /* tf32 */
         spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS};
         s.tf32 = true;
@@ -193,6 +213,15 @@ static void mma_cases(void)
                 s.cuda = "wide";
                 gemm_case(s);
             }
+    for (int l = 0; l < 9; l++) /* tf32; what the copy engine can read is Hopper's */
+        for (int64_t k = 1; k < 300; k = k * 5 + 13) {
+            spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 140, .n = 132, .k = k, .cuda = "tf32"};
+            s.la = l % 3;
+            s.lb = l / 3;
+            s.schedule = (int)(k + l) % 5;
+            s.tf32 = true;
+            gemm_case(s);
+        }
 }
 
 void gemm_cuda_cases(void)

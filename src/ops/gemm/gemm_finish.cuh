@@ -70,6 +70,7 @@ template <class S> struct gemm_finish {
             int block = !halves ? part * 8 + c : c < 4 ? part * 4 + c : t.columns / 16 + part * 4 + c - 4;
             offset[j] = block * 2048 + thread * 16;
         }
+#pragma unroll 4 /* so many parts are on their way at once */
         for (int u = 0; u < max(cut, 1); u++) {
             const char *at = gemm_slot(job, (slot + u) * t.cluster + group / 2, group % 2);
             uint4 raw[4];

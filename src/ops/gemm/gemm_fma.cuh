@@ -2,21 +2,22 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * A block owns 128 x 128 of d and walks k in steps of 16: the next step is on its way to shared memory while this one
- * is multiplied. A warp has 64 x 32, a thread 8 x 8 of them: four neighbours each way and four more half of the warp's
- * part further on, so that a warp reads shared memory 16 bytes at a time, no more than 128 different ones. */
+ * is multiplied. A warp has 64 x 64, a thread 16 x 8 of them in groups of four neighbours each way, so that it reads
+ * shared memory 16 bytes at a time; 8 x 8 would read a third more for each product, as much as shared memory gives. */
 #ifndef SKR_GEMM_FMA_CUH
 #define SKR_GEMM_FMA_CUH
 
 #include "gemm_epilogue.cuh"
 
 struct gemm_fma {
-    static constexpr int TILE = 128, STEP = 16, PITCH = TILE + 4, THREADS = 256;
+    static constexpr int TILE = 128, STEP = 16, PITCH = TILE + 4, THREADS = SKR_GEMM_FMA_THREADS;
+    static constexpr int ROWS = 16, COLS = 8; /* of a thread */
 
     union shared {
         struct {
             __align__(16) float a[2][STEP][PITCH], b[2][STEP][PITCH];
         } in;
-        gemm_sums<float> out[2]; /* 64 rows, twice 64 columns */
+        gemm_sums<float, THREADS> out[2]; /* 64 rows, twice 64 columns */
     };
 
     /* One operand of a tile. Rows beyond the last repeat it, for what comes of them is not written; k's beyond the last
@@ -27,9 +28,10 @@ struct gemm_fma {
         int64_t far, k_stride;
         int room; /* elements that there are from the thread's first on */
         bool along_k;
+        static constexpr int FAR = THREADS / 8;
 
         __device__ __forceinline__ side(const float *tile, int64_t outer_stride, int64_t stride, int64_t left)
-            : far(32 * outer_stride), k_stride(stride), along_k(stride == 1)
+            : far(FAR * outer_stride), k_stride(stride), along_k(stride == 1)
         {
             int outer = along_k ? (int)threadIdx.x / 8 : (int)threadIdx.x % 32 * 4;
             int k = along_k ? (int)threadIdx.x % 8 : (int)threadIdx.x / 32;
@@ -44,29 +46,30 @@ struct gemm_fma {
             if (along_k) {
                 int k = (int)threadIdx.x % 8, outer = (int)threadIdx.x / 8;
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float *row = data + (32 * i < room ? i * far : 0);
+                for (int i = 0; i < TILE / FAR; i++) {
+                    const float *row = data + (FAR * i < room ? i * far : 0);
 #pragma unroll
-                    for (int h = 0; h < 2; h++)
-                        copy_async4_or_zero(shared_address(&to[k + 8 * h][outer + 32 * i]), row + 8 * h,
-                                            k + 8 * h < left);
+                    for (int h = 0; h < STEP; h += 8)
+                        copy_async4_or_zero(shared_address(&to[k + h][outer + FAR * i]), row + h, k + h < left);
                 }
             } else {
                 int k = (int)threadIdx.x / 32, outer = (int)threadIdx.x % 32 * 4, bytes = max(min(room * 4, 16), 0);
 #pragma unroll
-                for (int h = 0; h < 2; h++)
-                    copy_async16_part(shared_address(&to[k + 8 * h][outer]), data + 8 * h * k_stride,
-                                      k + 8 * h < left ? bytes : 0);
+                for (int h = 0; h < STEP; h += THREADS / 32)
+                    copy_async16_part(shared_address(&to[k + h][outer]), data + h * k_stride, k + h < left ? bytes : 0);
             }
             data += STEP * k_stride;
         }
     };
 
-    __device__ __forceinline__ static void eight(const float *p, int gap, float (&f)[8])
+    /* Groups of four, spread over 64. */
+    template <int N> __device__ __forceinline__ static void read(const float *p, float (&f)[N])
     {
-        float4 lo = *(const float4 *)p, hi = *(const float4 *)(p + gap);
-        f[0] = lo.x, f[1] = lo.y, f[2] = lo.z, f[3] = lo.w;
-        f[4] = hi.x, f[5] = hi.y, f[6] = hi.z, f[7] = hi.w;
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            float4 v = *(const float4 *)(p + i * (16 / (N / 4)));
+            f[i] = v.x, f[i + 1] = v.y, f[i + 2] = v.z, f[i + 3] = v.w;
+        }
     }
 
     /* Tiles go down 8 rows of them, then right. */
@@ -85,9 +88,9 @@ struct gemm_fma {
         let_next_start();
         int tn = (int)((job.n + TILE - 1) / TILE), tm = (int)((job.m + TILE - 1) / TILE), batch, m0, n0;
         place((int)blockIdx.x, tm, tn, batch, m0, n0);
-        float sum[8][8] = {};
+        float sum[ROWS][COLS] = {};
         const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-        const int row = warp % 2 * 64 + lane / 4 * 4, col = warp / 2 * 32 + lane % 4 * 4;
+        const int row = warp % 2 * 64 + lane / 8 * 4, col = warp / 2 * 64 + lane % 8 * 4;
         multiply(job, s, gemm_batch(job, batch), m0, n0, row, col, sum);
         if (job.work.plain) {
             store(job, gemm_batch(job, batch), m0 + row, n0 + col, sum);
@@ -109,7 +112,7 @@ struct gemm_fma {
     }
 
     __device__ __forceinline__ static void multiply(const skr_gemm_job &job, shared &s, const gemm_batch &z, int m0,
-                                                    int n0, int row, int col, float (&sum)[8][8])
+                                                    int n0, int row, int col, float (&sum)[ROWS][COLS])
     {
         side a((const float *)job.a.at.data + z.a + m0 * job.a.row, job.a.row, job.a.at.col_stride, job.m - m0);
         side b((const float *)job.b.at.data + z.b + n0 * job.b.at.col_stride, job.b.at.col_stride, job.b.row,
@@ -126,47 +129,48 @@ struct gemm_fma {
             copy_async_commit();
 #pragma unroll
             for (int k = 0; k < STEP; k++) {
-                float x[8], y[8];
-                eight(&s.in.a[at][k][row], 32, x);
-                eight(&s.in.b[at][k][col], 16, y);
+                float x[ROWS], y[COLS];
+                read(&s.in.a[at][k][row], x);
+                read(&s.in.b[at][k][col], y);
 #pragma unroll
-                for (int i = 0; i < 8; i++)
+                for (int i = 0; i < ROWS; i++)
 #pragma unroll
-                    for (int j = 0; j < 8; j++)
+                    for (int j = 0; j < COLS; j++)
                         sum[i][j] = __fmaf_rn(x[i], y[j], sum[i][j]);
             }
         }
     }
 
-    __device__ __forceinline__ static void stage(gemm_sums<float> &out, int row, int col, const float (&sum)[8][8])
+    __device__ __forceinline__ static void stage(gemm_sums<float, THREADS> &out, int row, int col,
+                                                 const float (&sum)[ROWS][COLS])
     {
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < ROWS; i++)
 #pragma unroll
-            for (int j = 0; j < 8; j += 4)
-                *(float4 *)&out.at[row + i % 4 + i / 4 * 32][col + j * 4] =
+            for (int j = 0; j < COLS; j += 4)
+                *(float4 *)&out.at[row + i % 4 + i / 4 * 16][col + j * 8] =
                     make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
     }
 
     /* Nothing but one factor, and rows of d in vectors. */
     __device__ __forceinline__ static void store(const skr_gemm_job &job, const gemm_batch &z, int m, int n,
-                                                 const float (&sum)[8][8])
+                                                 const float (&sum)[ROWS][COLS])
     {
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            int64_t at = m + i % 4 + i / 4 * 32;
+        for (int i = 0; i < ROWS; i++) {
+            int64_t at = m + i % 4 + i / 4 * 16;
             float *to = (float *)job.d.at.data + z.d + at * job.d.row + n;
 #pragma unroll
-            for (int j = 0; j < 8; j += 4) {
+            for (int j = 0; j < COLS; j += 4) {
                 const float *f = &sum[i][j];
-                if (at < job.m && n + j * 4 + 4 <= job.n)
-                    *(float4 *)(to + j * 4) =
+                if (at < job.m && n + j * 8 + 4 <= job.n)
+                    *(float4 *)(to + j * 8) =
                         make_float4(f[0] * job.alpha, f[1] * job.alpha, f[2] * job.alpha, f[3] * job.alpha);
                 else if (at < job.m)
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        if (n + j * 4 + e < job.n)
-                            to[j * 4 + e] = f[e] * job.alpha;
+                        if (n + j * 8 + e < job.n)
+                            to[j * 8 + e] = f[e] * job.alpha;
             }
         }
     }

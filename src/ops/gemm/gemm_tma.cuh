@@ -89,6 +89,12 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
         }
     }
 
+    __device__ __forceinline__ static void advance(int &stage, int &phase)
+    {
+        if (++stage == STAGES)
+            stage = 0, phase ^= 1;
+    }
+
     /* ---------------------------------------------------------------- the copy engine's warp */
 
     /* One half of b's columns, for this block or for both. */
@@ -134,14 +140,12 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                     load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb);
                 if (cluster == 1 || rank == 1)
                     load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb);
-                if (++stage == STAGES)
-                    stage = 0, phase ^= 1;
+                advance(stage, phase);
             }
         }
         for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these: stay for it */
             barrier_wait(empty + stage * 8, phase ^ 1);
-            if (++stage == STAGES)
-                stage = 0, phase ^= 1;
+            advance(stage, phase);
         }
     }
 
@@ -178,8 +182,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             if (last >= 0)
                 release(last);
             last = stage;
-            if (++stage == STAGES)
-                stage = 0, phase ^= 1;
+            advance(stage, phase);
         }
         wgmma_wait<0>();
         wgmma_pin(d);
@@ -193,8 +196,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             barrier_wait(full + stage * 8, phase);
             out_type::group_sync();
             release(stage);
-            if (++stage == STAGES)
-                stage = 0, phase ^= 1;
+            advance(stage, phase);
         }
     }
 
@@ -208,8 +210,10 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
                 S d[BN / 2];
+                typename out_type::options o;
+                way.read_options(row, w, o);
                 multiply(d, w.last - w.first, stage, phase);
-                way.write(d, row, w);
+                way.write(d, row, w, o);
             } else {
                 pass(w.last - w.first, stage, phase);
             }
