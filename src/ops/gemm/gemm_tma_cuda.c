@@ -64,7 +64,7 @@ typedef struct choice {
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
 static double step_us(const skr_gemm_job *job, int columns, int cluster)
 {
-    double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
+    double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
     return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
 }
 
@@ -101,7 +101,7 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
     choice best = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
         if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
-            (job->gated == SKR_GEMM_HALVES && shapes[i].columns < 128)) /* a panel of d is 64 columns */
+            (job->gated == SKR_GEMM_HALVES && shapes[i].columns % 128)) /* a panel of d is 64 columns */
             continue;
         for (int cluster = 2; cluster >= 1; cluster--)
             for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
