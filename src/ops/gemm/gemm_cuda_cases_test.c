@@ -2,6 +2,53 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_cases_test.h"
 
+/* Tiles between 128 x 128 and 128 x 256: all of them are in work at once, smaller ones would not be. */
+static void middle_tile_cases(void)
+{
+    static const struct {
+        saker_type type;
+        int n;
+        const char *kernel;
+    } plain[] = {{SAKER_BF16, 1896, "tma bf16 kk 128x160"}, {SAKER_F16, 1888, "tma f16 kk 128x160"},
+                 {SAKER_BF16, 1720, "tma bf16 kk 128x144"}, {SAKER_F16, 1728, "tma f16 kk 128x144"},
+                 {SAKER_BF16, 2680, "tma bf16 kk 128x224"}, {SAKER_F16, 2672, "tma f16 kk 128x224"}};
+    foreach (i, plain) {
+        spec s = {.a = plain[i].type, .b = plain[i].type, .d = plain[i].type, .m = 1240, .k = 72, .lb = COLS};
+        s.n = plain[i].n;
+        s.cuda = plain[i].kernel;
+        gemm_case(s);
+    }
+    static const struct {
+        saker_type type, d;
+        int la, lb;
+        const char *kernel;
+    } kinds[] = {
+        {SAKER_BF16, SAKER_BF16, ROWS, COLS, "tma bf16 kk 128x192"},
+        {SAKER_BF16, SAKER_F16, ROWS, ROWS, "tma bf16 kn 128x192"},
+        {SAKER_BF16, SAKER_BF16, COLS, COLS, "tma bf16 mk 128x192"},
+        {SAKER_BF16, SAKER_F32, COLS, ROWS, "tma bf16 mn 128x192"},
+        {SAKER_F16, SAKER_F16, ROWS, COLS, "tma f16 kk 128x192"},
+        {SAKER_F16, SAKER_F16, ROWS, ROWS, "tma f16 kn 128x192"},
+        {SAKER_F16, SAKER_F16, COLS, COLS, "tma f16 mk 128x192"},
+        {SAKER_F16, SAKER_F16, COLS, ROWS, "tma f16 mn 128x192"},
+        {SAKER_I8, SAKER_I32, ROWS, COLS, "tma i8 kk 128x192"},
+        {SAKER_F32, SAKER_F32, ROWS, COLS, "tma tf32 kk 128x192"},
+    };
+    foreach (i, kinds)
+        for (int options = 0; options < (kinds[i].d == SAKER_I32 ? 1 : 3); options++) {
+            spec s = {.a = kinds[i].type, .b = kinds[i].type, .d = kinds[i].d, .m = 1240, .n = 2280, .k = 48};
+            s.la = kinds[i].la;
+            s.lb = kinds[i].lb;
+            s.tf32 = kinds[i].type == SAKER_F32;
+            s.cuda = kinds[i].kernel;
+            s.bias = options ? SAKER_F32 : 0;
+            s.act = options ? SAKER_ACT_SILU : 0;
+            s.c = options == 2 ? SAKER_F32 : 0; /* through the workspace */
+            s.beta = options == 2 ? 0.5f : 0.0f;
+            gemm_case(s);
+        }
+}
+
 /* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
 static void tma_cases(void)
 {
@@ -227,5 +274,6 @@ static void mma_cases(void)
 void gemm_cuda_cases(void)
 {
     tma_cases();
+    middle_tile_cases();
     mma_cases();
 }

@@ -52,65 +52,7 @@ const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int6
     return NULL;
 }
 
-/* ---------------------------------------------------------------- which kernel, which schedule */
-
-typedef struct choice {
-    int shape, schedule, cluster;
-    int64_t tiles;
-    skr_gemm_cut cut;
-    double us;
-} choice;
-
-/* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
-static double step_us(const skr_gemm_job *job, int columns, int cluster)
-{
-    double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
-    return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
-}
-
-static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
-{
-    const int columns = shapes[c.shape].columns, bytes = skr_type_bytes(job->a.at.type);
-    int64_t rows = (int64_t)SKR_GEMM_TMA_ROWS * c.cluster, steps = skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / bytes);
-    int64_t resident = skr_max(1, target->n_sms / c.cluster);
-    c.tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
-    if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS))
-        return;
-    const skr_gemm_cut cut = c.cut = skr_gemm_cut_of(c.schedule, c.tiles, steps, resident);
-    if (!skr_gemm_may_cut(job, c.schedule, &cut))
-        return;
-    double waves = (double)skr_ceil_div(cut.whole, skr_min(cut.units, resident));
-    double us = 3 + waves * ((double)steps * step_us(job, columns, c.cluster) + 1.5);
-    if (cut.left) { /* a part of the k steps each; then all parts are written, read and added */
-        double part = (double)steps * cut.left / cut.units, used = (double)skr_min(job->m, rows);
-        int ranges = cut.units - cut.slices * cut.left;
-        us += part * step_us(job, columns, c.cluster) + 5 + (ranges ? 2 + (double)cut.left / ranges : 0);
-        us += 2 * (double)cut.left * (cut.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
-    }
-    /* Fewer blocks than SMs cannot draw on all of the memory. */
-    double read = (double)job->batch.m * ((double)job->m + (double)job->n) * (double)job->k * bytes / 4.2e6;
-    double busy = (double)skr_min((int64_t)cut.units * c.cluster, target->n_sms) / target->n_sms;
-    read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (cut.left ? 5 : 0);
-    c.us = (us > read ? us : read) * (cut.left ? 1.02 : 1); /* cutting has to pay */
-    if (best->shape < 0 || c.us < best->us)
-        *best = c;
-}
-
-static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)
-{
-    choice best = {.shape = -1};
-    for (int i = 0; i < N_SHAPES; i++) {
-        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
-            (job->gated == SKR_GEMM_HALVES && shapes[i].columns < 128)) /* a panel of d is 64 columns */
-            continue;
-        for (int cluster = 2; cluster >= 1; cluster--)
-            for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
-                consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
-    }
-    return best;
-}
-
-/* ---------------------------------------------------------------- the plan */
+/* ---------------------------------------------------------------- what a kernel can write */
 
 /* The kernel itself can write d: no option but those of gemm_tma.cuh, rows of d in vectors. */
 static bool writes_itself(const skr_gemm_job *job)
@@ -136,6 +78,67 @@ static bool is_plain(const skr_gemm_job *job)
 {
     return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
 }
+
+/* ---------------------------------------------------------------- which kernel, which schedule */
+
+typedef struct choice {
+    int shape, schedule, cluster;
+    int64_t tiles;
+    skr_gemm_cut cut;
+    double us;
+} choice;
+
+/* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
+static double step_us(const skr_gemm_job *job, int columns, int cluster)
+{
+    double us = columns == 64 ? 0.24 : 0.06 + 0.00242 * columns;
+    return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
+}
+
+static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
+{
+    const int columns = shapes[c.shape].columns, bytes = skr_type_bytes(job->a.at.type);
+    int64_t rows = (int64_t)SKR_GEMM_TMA_ROWS * c.cluster, steps = skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / bytes);
+    int64_t resident = skr_max(1, target->n_sms / c.cluster);
+    c.tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
+    if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS))
+        return;
+    const skr_gemm_cut cut = c.cut = skr_gemm_cut_of(c.schedule, c.tiles, steps, resident);
+    if (!skr_gemm_may_cut(job, c.schedule, &cut) ||
+        (columns % 64 && (cut.left || !is_plain(job) || !writes_itself(job))))
+        return;
+    double waves = (double)skr_ceil_div(cut.whole, skr_min(cut.units, resident));
+    double us = 3 + waves * ((double)steps * step_us(job, columns, c.cluster) + 1.5);
+    if (cut.left) { /* a part of the k steps each; then all parts are written, read and added */
+        double part = (double)steps * cut.left / cut.units, used = (double)skr_min(job->m, rows);
+        int ranges = cut.units - cut.slices * cut.left;
+        us += part * step_us(job, columns, c.cluster) + 5 + (ranges ? 2 + (double)cut.left / ranges : 0);
+        us += 2 * (double)cut.left * (cut.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
+    }
+    /* Fewer blocks than SMs cannot draw on all of the memory. */
+    double read = (double)job->batch.m * ((double)job->m + (double)job->n) * (double)job->k * bytes / 4.2e6;
+    double busy = (double)skr_min((int64_t)cut.units * c.cluster, target->n_sms) / target->n_sms;
+    read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (cut.left ? 5 : 0);
+    c.us = (us > read ? us : read) * (cut.left ? 1.02 : 1); /* cutting has to pay */
+    if (best->shape < 0 || c.us < best->us)
+        *best = c;
+}
+
+static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)
+{
+    choice best = {.shape = -1};
+    for (int i = 0; i < N_SHAPES; i++) {
+        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
+            (job->gated == SKR_GEMM_HALVES && shapes[i].columns % 128)) /* a panel of d is 64 columns */
+            continue;
+        for (int cluster = 2; cluster >= 1; cluster--)
+            for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
+                consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
+    }
+    return best;
+}
+
+/* ---------------------------------------------------------------- the plan */
 
 static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
