@@ -2,22 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_cases_test.h"
 
-/* Tiles between 128 x 128 and 128 x 256: all of them are in work at once, smaller ones would not be. */
+/* Tiles of 128 x 192: all of them are in work at once, smaller ones would not be. */
 static void middle_tile_cases(void)
 {
-    static const struct {
-        saker_type type;
-        int n;
-        const char *kernel;
-    } plain[] = {{SAKER_BF16, 1896, "tma bf16 kk 128x160"}, {SAKER_F16, 1888, "tma f16 kk 128x160"},
-                 {SAKER_BF16, 1720, "tma bf16 kk 128x144"}, {SAKER_F16, 1728, "tma f16 kk 128x144"},
-                 {SAKER_BF16, 2680, "tma bf16 kk 128x224"}, {SAKER_F16, 2672, "tma f16 kk 128x224"}};
-    foreach (i, plain) {
-        spec s = {.a = plain[i].type, .b = plain[i].type, .d = plain[i].type, .m = 1240, .k = 72, .lb = COLS};
-        s.n = plain[i].n;
-        s.cuda = plain[i].kernel;
-        gemm_case(s);
-    }
     static const struct {
         saker_type type, d;
         int la, lb;

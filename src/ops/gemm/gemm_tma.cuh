@@ -24,13 +24,10 @@ template <int T, int BN, bool AT, bool BT> struct gemm_mma;
     SKR_GEMM_MMA(T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                       \
     SKR_GEMM_MMA(T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                       \
     SKR_GEMM_MMA(T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                       \
-    SKR_GEMM_MMA(T, 144, 0, 0, float, "+f", "m64n144k16", types, ", 1, 1, 0, 0")                                       \
-    SKR_GEMM_MMA(T, 160, 0, 0, float, "+f", "m64n160k16", types, ", 1, 1, 0, 0")                                       \
     SKR_GEMM_MMA(T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                       \
     SKR_GEMM_MMA(T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                       \
     SKR_GEMM_MMA(T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                       \
     SKR_GEMM_MMA(T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                       \
-    SKR_GEMM_MMA(T, 224, 0, 0, float, "+f", "m64n224k16", types, ", 1, 1, 0, 0")                                       \
     SKR_GEMM_MMA(T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                       \
     SKR_GEMM_MMA(T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                       \
     SKR_GEMM_MMA(T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                       \
@@ -49,9 +46,9 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
     static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
+    static constexpr int STAGES = BN >= 192 ? 4 : BN == 128 ? 6 : 8;
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
-    static constexpr int STAGES = (SKR_GEMM_TMA_SHARED - 2 * OUT - 1280) / STAGE; /* 1280: alignment, barriers */
 
     const skr_gemm_job &job;
     uint32_t base, out, full, empty; /* stages, staging of d, barriers */

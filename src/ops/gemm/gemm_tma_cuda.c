@@ -52,33 +52,6 @@ const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int6
     return NULL;
 }
 
-/* ---------------------------------------------------------------- what a kernel can write */
-
-/* The kernel itself can write d: no option but those of gemm_tma.cuh, rows of d in vectors. */
-static bool writes_itself(const skr_gemm_job *job)
-{
-    const skr_gemm_matrix *d = &job->d;
-    int64_t width = job->gated ? job->n / 2 : job->n, bits = (int64_t)(uintptr_t)d->at.data;
-    int bytes = skr_type_bytes(d->at.type);
-    if (job->m > 1)
-        bits |= d->row * bytes;
-    if (job->batch.m > 1)
-        bits |= d->at.stride[0] * bytes;
-    return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
-           job->gated != SKR_GEMM_INTERLEAVED && job->scaling <= SKR_GEMM_ROW_COLUMN &&
-           !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
-}
-
-static bool is_half(const skr_gemm_matrix *m)
-{
-    return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
-}
-
-static bool is_plain(const skr_gemm_job *job)
-{
-    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
-}
-
 /* ---------------------------------------------------------------- which kernel, which schedule */
 
 typedef struct choice {
@@ -91,7 +64,7 @@ typedef struct choice {
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
 static double step_us(const skr_gemm_job *job, int columns, int cluster)
 {
-    double us = columns == 64 ? 0.24 : 0.06 + 0.00242 * columns;
+    double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
     return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
 }
 
@@ -104,8 +77,7 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
     if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS))
         return;
     const skr_gemm_cut cut = c.cut = skr_gemm_cut_of(c.schedule, c.tiles, steps, resident);
-    if (!skr_gemm_may_cut(job, c.schedule, &cut) ||
-        (columns % 64 && (cut.left || !is_plain(job) || !writes_itself(job))))
+    if (!skr_gemm_may_cut(job, c.schedule, &cut))
         return;
     double waves = (double)skr_ceil_div(cut.whole, skr_min(cut.units, resident));
     double us = 3 + waves * ((double)steps * step_us(job, columns, c.cluster) + 1.5);
@@ -139,6 +111,31 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
 }
 
 /* ---------------------------------------------------------------- the plan */
+
+/* The kernel itself can write d: no option but those of gemm_tma.cuh, rows of d in vectors. */
+static bool writes_itself(const skr_gemm_job *job)
+{
+    const skr_gemm_matrix *d = &job->d;
+    int64_t width = job->gated ? job->n / 2 : job->n, bits = (int64_t)(uintptr_t)d->at.data;
+    int bytes = skr_type_bytes(d->at.type);
+    if (job->m > 1)
+        bits |= d->row * bytes;
+    if (job->batch.m > 1)
+        bits |= d->at.stride[0] * bytes;
+    return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
+           job->gated != SKR_GEMM_INTERLEAVED && job->scaling <= SKR_GEMM_ROW_COLUMN &&
+           !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
+}
+
+static bool is_half(const skr_gemm_matrix *m)
+{
+    return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
+}
+
+static bool is_plain(const skr_gemm_job *job)
+{
+    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
+}
 
 static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {

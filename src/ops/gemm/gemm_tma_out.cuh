@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
- *   plain   d of 16 bits, times one factor: all that tiles have whose width is not a multiple of 64
+ *   plain   d of 16 bits, times one factor
  *   exact   d of i32
  *   full    scales, bias, activation, gates in halves: 32 sums of a thread at a time, so that the code of the functions
  *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach. Scales and bias are
@@ -21,7 +21,6 @@ template <class S, int BN> struct gemm_tma_out {
     static constexpr int PANEL = 64 * 128; /* 64 rows of 128 bytes */
     static constexpr int BYTES = 2 * PANEL;
     static constexpr int PARTS = BN / 64; /* of `full`: 64 columns of b each */
-    static constexpr bool ONLY_PLAIN = BN % 64 != 0;
     static constexpr bool INTS = S(0.5) == S(0);
 
     const skr_gemm_job &job;
@@ -53,9 +52,7 @@ template <class S, int BN> struct gemm_tma_out {
 
     __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const gemm_work &w, const options &o) const
     {
-        if constexpr (ONLY_PLAIN)
-            plain(d, row, w.col, w.z);
-        else if (w.slot >= 0)
+        if (w.slot >= 0)
             slot(d, row, w.slot);
         else if (INTS && job.exact)
             exact(d, row, w.col, w.z);
@@ -144,15 +141,13 @@ template <class S, int BN> struct gemm_tma_out {
         store_matrices(panel + r * 128 + ((chunk ^ (r & 7)) << 4), v);
     }
 
-    /* Panels are written one or two at a time, those that are alone into the two in turn. Where the tile's width is not
-     * a multiple of a panel's, the last one begins early and repeats columns of the one before. */
     __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z) const
     {
         const float factor = gemm_one_factor(job);
-        constexpr int PANELS = BN % 128 ? 1 : 2, COUNT = (BN + 63) / 64;
+        constexpr int PANELS =
+            BN % 128 ? 1 : 2; /* at a time; where there is room for two of them, one after the other */
 #pragma unroll
-        for (int part = 0; part < COUNT; part += PANELS) {
-            const int first = part * 64 < BN - 64 * PANELS ? part * 64 : BN - 64 * PANELS; /* column */
+        for (int part = 0; part < BN / 64; part += PANELS) {
             const uint32_t to = staging + (PANELS == 1 ? part & 1 : 0) * PANEL;
             if (elected() && (PANELS == 2 || part == 0))
                 bulk_store_wait_read<0>();
@@ -164,7 +159,7 @@ template <class S, int BN> struct gemm_tma_out {
                 uint32_t v[4];
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
-                    int i = first / 2 + j * 8 + q * 2;
+                    int i = (part * 4 + j) * 8 + q * 2;
                     v[q] = pack_out((float)d[i] * factor, (float)d[i + 1] * factor);
                 }
                 put16(to + (j >> 2) * PANEL, j & 3, v);
@@ -173,7 +168,7 @@ template <class S, int BN> struct gemm_tma_out {
             group_sync();
             if (elected()) {
                 for (int i = 0; i < PANELS; i++)
-                    tensor_store(&job.work.d, to + i * PANEL, col + first + i * 64, row, z);
+                    tensor_store(&job.work.d, to + i * PANEL, col + (part + i) * 64, row, z);
                 bulk_store_commit();
             }
         }
@@ -198,7 +193,7 @@ template <class S, int BN> struct gemm_tma_out {
     /* Before the sums are made. */
     __device__ __forceinline__ void read_options(int row, const gemm_work &w, options &o) const
     {
-        if (ONLY_PLAIN || w.slot >= 0 || job.work.plain || (INTS && job.exact))
+        if (w.slot >= 0 || job.work.plain || (INTS && job.exact))
             return;
         const gemm_batch at(job, w.z);
         const int lane = threadIdx.x & 31, bytes = skr_type_bytes(job.bias.type);
