@@ -253,16 +253,15 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     if (groups && skinny_dots(job)) {
         groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
         done = true;
-    } else if (groups && job->kind == SKR_GEMM_I8) {
-        even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
-        a = room;
+    } else if (groups) {
+        a = groups_order(job, a, room);
     }
 #endif
     if (!groups && s->b.ks == 1) {
         skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, ld);
         done = true;
     }
-    int width = groups ? 16 : cols; /* a stream of k's should be long, a row of columns too */
+    int width = groups ? WIDE : cols; /* a stream of k's should be long, a row of columns too */
     for (int j = 0; !done && j < cols; j += width) {
         int n = cols - j < width ? cols - j : width;
         for (int64_t block = 0; block < job->n_blocks; block++) {
