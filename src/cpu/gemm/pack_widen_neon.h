@@ -161,8 +161,8 @@ static int64_t widen_across_i8_bf16(const uint8_t *from, int64_t ks, int64_t k, 
 
 /* ---------------------------------------------------------------- which one */
 
-/* How many k values of a whole panel of `kind` from elements of `type` are packed. at: the first element; strides are in
- * elements. */
+/* How many k values of a whole panel of `kind` from elements of `type` are packed. at: the first element; strides are
+ * in elements. */
 static int64_t pack_widened(int kind, int type, const void *data, int64_t at, int64_t rs, int64_t ks, int64_t k,
                             void *to)
 {

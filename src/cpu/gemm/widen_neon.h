@@ -14,8 +14,8 @@ static const uint8_t widen_i4[3][16] = {
     {15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15}};
 
 /* i8: with n leading zeros among eight bits, the exponent is 134 - n. Its last bit is n's, and bit 7 of the low byte;
- * the others are in a table. n shifts the number so that its leading one, which bf16 leaves out, is in that place. 0 has
- * eight leading zeros. The table, and where the sign is. */
+ * the others are in a table. n shifts the number so that its leading one, which bf16 leaves out, is in that place. 0
+ * has eight leading zeros. The table, and where the sign is. */
 static const uint8_t widen_i8[2][16] = {
     {0x43, 0x42, 0x42, 0x41, 0x41, 0x40, 0x40, 0x3f, 0x00},
     {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128}};

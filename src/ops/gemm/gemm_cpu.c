@@ -192,8 +192,8 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
         if (whole)
             micro_scaled(job->kind, whole, job->seg_pad, pa, pb, scales, part);
         if (whole < job->segs && segment_k(job, block, whole, &pad))
-            micro_scaled(job->kind, 1, pad, pa + whole * job->seg_pad * mr * size, pb + whole * job->seg_pad * nr * size,
-                         scales + whole * nr, part);
+            micro_scaled(job->kind, 1, pad, pa + whole * job->seg_pad * mr * size,
+                         pb + whole * job->seg_pad * nr * size, scales + whole * nr, part);
         mm_rows(part, t);
         return;
     }

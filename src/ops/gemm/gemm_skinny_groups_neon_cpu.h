@@ -61,9 +61,9 @@ SKR_FN void widen_unit(int ints, int nibbles, const uint8_t *b, int64_t other, u
 typedef struct group_columns {
     const uint8_t *b, *a; /* a: 64 bytes for each group of the instruction, 16 for each pair of rows */
     int64_t pitch;
-    int64_t k, group;     /* multiples of SPAN */
-    int64_t block;        /* k's of a k block */
-    const float *scales;  /* of the first column and group, or NULL */
+    int64_t k, group;    /* multiples of SPAN */
+    int64_t block;       /* k's of a k block */
+    const float *scales; /* of the first column and group, or NULL */
     int64_t scale_row, scale_column;
     int rows;
 } group_columns;

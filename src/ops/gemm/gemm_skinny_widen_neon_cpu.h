@@ -47,11 +47,11 @@ typedef struct wide_run {
 
 /* i4. Stages: bytes of two columns, four k's by four, as nibbles in 20 and 21; these in the order of k in 14 and 15;
  * looked up; joined; multiplied. */
-#define NIBBLE_CONSTANTS  "ldp q4, q5, [%[tables]]\nldr q6, [%[tables], #32]\n"
-#define NIBBLE_LOAD(x, y) "ldr d7, [%[b" #x "], %[at]]\nldr d8, [%[b" #y "], %[at]]\n"
-#define NIBBLE_PAIR  "zip1 v9.8h, v7.8h, v8.8h\n"
-#define NIBBLE_SPLIT "and v20.16b, v9.16b, v6.16b\nushr v21.16b, v9.16b, #4\n"
-#define NIBBLE_ORDER(half, i)                      #half " v" #i ".16b, v20.16b, v21.16b\n"
+#define NIBBLE_CONSTANTS      "ldp q4, q5, [%[tables]]\nldr q6, [%[tables], #32]\n"
+#define NIBBLE_LOAD(x, y)     "ldr d7, [%[b" #x "], %[at]]\nldr d8, [%[b" #y "], %[at]]\n"
+#define NIBBLE_PAIR           "zip1 v9.8h, v7.8h, v8.8h\n"
+#define NIBBLE_SPLIT          "and v20.16b, v9.16b, v6.16b\nushr v21.16b, v9.16b, #4\n"
+#define NIBBLE_ORDER(half, i) #half " v" #i ".16b, v20.16b, v21.16b\n"
 #define NIBBLE_LOOK(low, high, i)                                                                                      \
     "tbl v" #low ".16b, {v4.16b}, v" #i ".16b\n"                                                                       \
     "tbl v" #high ".16b, {v5.16b}, v" #i ".16b\n"
@@ -70,9 +70,8 @@ typedef struct wide_run {
 #define NIBBLE_BOTH        NIBBLE_LOOK(10, 12, 14) NIBBLE_LOOK(11, 13, 15)
 #define NIBBLE_PRIME                                                                                                   \
     NIBBLE_START(0, 1)                                                                                                 \
-    NIBBLE_INDEX NIBBLE_START(2, 3)                                                                                    \
-    NIBBLE_BOTH NIBBLE_INDEX NIBBLE_START(4, 5)                                                                        \
-    WIDE_JOIN NIBBLE_BOTH NIBBLE_INDEX NIBBLE_START(6, 7)
+    NIBBLE_INDEX NIBBLE_START(2, 3) NIBBLE_BOTH NIBBLE_INDEX NIBBLE_START(4, 5)                                        \
+        WIDE_JOIN NIBBLE_BOTH NIBBLE_INDEX NIBBLE_START(6, 7)
 #define NIBBLE_UNIT                                                                                                    \
     WIDE_ADVANCE(3)                                                                                                    \
     NIBBLE_SLOT(22, 0, 1) NIBBLE_SLOT(23, 2, 3) NIBBLE_SLOT(24, 4, 5) NIBBLE_SLOT(25, 6, 7)
@@ -97,9 +96,9 @@ typedef struct wide_run {
     BYTE_RESULT(11, 13, 8, 15, 21)                                                                                     \
     BYTE_SIZE(zip2, 8, 15)                                                                                             \
     BYTE_ZEROS
-#define BYTE_START(x, y)   BYTE_LOAD(x, y) BYTE_SIZE(zip1, 7, 14) BYTE_SIZE(zip2, 8, 15) BYTE_ZEROS
-#define BYTE_BOTH          BYTE_RESULT(10, 12, 7, 14, 20) BYTE_RESULT(11, 13, 8, 15, 21)
-#define BYTE_PRIME         BYTE_START(0, 1) BYTE_BOTH BYTE_START(2, 3) WIDE_JOIN BYTE_BOTH BYTE_START(4, 5)
+#define BYTE_START(x, y) BYTE_LOAD(x, y) BYTE_SIZE(zip1, 7, 14) BYTE_SIZE(zip2, 8, 15) BYTE_ZEROS
+#define BYTE_BOTH        BYTE_RESULT(10, 12, 7, 14, 20) BYTE_RESULT(11, 13, 8, 15, 21)
+#define BYTE_PRIME       BYTE_START(0, 1) BYTE_BOTH BYTE_START(2, 3) WIDE_JOIN BYTE_BOTH BYTE_START(4, 5)
 #define BYTE_UNIT                                                                                                      \
     BYTE_SLOT(22, 6, 7)                                                                                                \
     WIDE_ADVANCE(4)                                                                                                    \
@@ -113,33 +112,34 @@ typedef struct wide_run {
     "fmla v30.4s, v" #acc ".4s, v31.4s\n"                                                                              \
     "str q30, [%[t], #" #pair " * 16]\n"
 
-#define WIDE_RUN(name, table, constants, prime, unit)                                                                           \
+#define WIDE_RUN(name, table, constants, prime, unit)                                                                  \
     static void name(const wide_run *run, float *t)                                                                    \
     {                                                                                                                  \
         const uint8_t *a = run->a;                                                                                     \
         const float *scales = run->scales;                                                                             \
         int64_t groups = run->groups, left = groups * run->units, at = 0, n, more;                                     \
-        __asm__ volatile(                                                                                              \
-            constants prime "1:\n"                                                                                     \
-            "movi v22.2d, #0\n"                                                                                        \
-            "movi v23.2d, #0\n"                                                                                        \
-            "movi v24.2d, #0\n"                                                                                        \
-            "movi v25.2d, #0\n"                                                                                        \
-            "mov %[n], %[units]\n"                                                                                     \
-            "2:\n"                                                                                                     \
-            "ldp q0, q1, [%[a]]\n"                                                                                     \
-            "ldp q2, q3, [%[a], #32]\n"                                                                                \
-            "add %[a], %[a], #64\n" unit "subs %[n], %[n], #1\n"                                                      \
-            "b.ne 2b\n" WIDE_SCALE(22, 0) WIDE_SCALE(23, 1) WIDE_SCALE(24, 2)                                          \
-                WIDE_SCALE(25, 3) "add %[scales], %[scales], %[scale_row], lsl #2\n subs %[groups], %[groups], #1\n"                                                   \
-                                   "b.ne 1b\n"                                                                         \
-            : [a] "+r"(a), [scales] "+r"(scales), [groups] "+r"(groups), [left] "+r"(left), [at] "+r"(at),             \
-              [n] "=&r"(n), [more] "=&r"(more)                                                                         \
-            : [t] "r"(t), [tables] "r"(table), [units] "r"(run->units), [scale_row] "r"(run->scale_row), [b0] "r"(run->b[0]), [b1] "r"(run->b[1]),  \
-              [b2] "r"(run->b[2]), [b3] "r"(run->b[3]), [b4] "r"(run->b[4]), [b5] "r"(run->b[5]),                      \
-              [b6] "r"(run->b[6]), [b7] "r"(run->b[7])                                                                 \
-            : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
-              "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v30", "v31");              \
+        __asm__ volatile(constants prime "1:\n"                                                                        \
+                                         "movi v22.2d, #0\n"                                                           \
+                                         "movi v23.2d, #0\n"                                                           \
+                                         "movi v24.2d, #0\n"                                                           \
+                                         "movi v25.2d, #0\n"                                                           \
+                                         "mov %[n], %[units]\n"                                                        \
+                                         "2:\n"                                                                        \
+                                         "ldp q0, q1, [%[a]]\n"                                                        \
+                                         "ldp q2, q3, [%[a], #32]\n"                                                   \
+                                         "add %[a], %[a], #64\n" unit "subs %[n], %[n], #1\n"                          \
+                                         "b.ne 2b\n" WIDE_SCALE(22, 0) WIDE_SCALE(23, 1) WIDE_SCALE(24, 2)             \
+                                             WIDE_SCALE(25, 3) "add %[scales], %[scales], %[scale_row], lsl #2\n"      \
+                                                               "subs %[groups], %[groups], #1\n"                       \
+                                                               "b.ne 1b\n"                                             \
+                         : [a] "+r"(a), [scales] "+r"(scales), [groups] "+r"(groups), [left] "+r"(left),               \
+                           [at] "+r"(at), [n] "=&r"(n), [more] "=&r"(more)                                             \
+                         : [t] "r"(t), [tables] "r"(table), [units] "r"(run->units), [scale_row] "r"(run->scale_row),  \
+                           [b0] "r"(run->b[0]), [b1] "r"(run->b[1]), [b2] "r"(run->b[2]), [b3] "r"(run->b[3]),         \
+                           [b4] "r"(run->b[4]), [b5] "r"(run->b[5]), [b6] "r"(run->b[6]), [b7] "r"(run->b[7])          \
+                         : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",   \
+                           "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",  \
+                           "v25", "v30", "v31");                                                                       \
     }
 WIDE_RUN(wide_i4, widen_i4, NIBBLE_CONSTANTS, NIBBLE_PRIME, NIBBLE_UNIT)
 WIDE_RUN(wide_i8, widen_i8, BYTE_CONSTANTS, BYTE_PRIME, BYTE_UNIT)
