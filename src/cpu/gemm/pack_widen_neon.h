@@ -13,6 +13,13 @@
 
 enum { WIDEN_COLUMNS = 12 };
 
+/* 16 bytes of a column. What follows is fetched: where a panel is used once, its columns come from memory. */
+SKR_FN uint8x16_t next_bytes(const uint8_t *from)
+{
+    __builtin_prefetch(from + 256);
+    return vld1q_u8(from);
+}
+
 SKR_FN uint8x16_t zip_words(int high, uint8x16_t x, uint8x16_t y)
 {
     uint32x4_t u = vreinterpretq_u32_u8(x), v = vreinterpretq_u32_u8(y);
@@ -39,7 +46,7 @@ static int64_t widen_i8_bf16(const uint8_t *from, int64_t rs, int64_t k, uint8_t
     int64_t p = 0;
     for (; p + STEP <= k; p += STEP, from += STEP, to += STEP / 4 * GROUP)
         for (int c = 0; c < WIDEN_COLUMNS; c += 2) {
-            uint8x16_t x = vld1q_u8(from + c * rs), y = vld1q_u8(from + (c + 1) * rs), out[4];
+            uint8x16_t x = next_bytes(from + c * rs), y = next_bytes(from + (c + 1) * rs), out[4];
             bytes_bf16(zip_words(0, x, y), out);
             bytes_bf16(zip_words(1, x, y), out + 2);
             UNROLLED
@@ -55,7 +62,7 @@ static int64_t widen_i4_bf16(const uint8_t *from, int64_t rs, int64_t k, uint8_t
     int64_t p = 0;
     for (; p + STEP <= k; p += STEP, from += STEP / 2, to += STEP / 4 * GROUP)
         for (int c = 0; c < WIDEN_COLUMNS; c += 2) {
-            uint8x16_t x = vld1q_u8(from + c * rs), y = vld1q_u8(from + (c + 1) * rs), out[8];
+            uint8x16_t x = next_bytes(from + c * rs), y = next_bytes(from + (c + 1) * rs), out[8];
             nibbles_bf16(zip_halves(0, x, y), out);
             nibbles_bf16(zip_halves(1, x, y), out + 4);
             UNROLLED
@@ -71,7 +78,7 @@ static int64_t widen_i4_i8(const uint8_t *from, int64_t rs, int64_t k, uint8_t *
     int64_t p = 0;
     for (; p + STEP <= k; p += STEP, from += STEP / 2, to += STEP / 8 * GROUP)
         for (int c = 0; c < WIDEN_COLUMNS; c += 2) {
-            uint8x16_t x = vld1q_u8(from + c * rs), y = vld1q_u8(from + (c + 1) * rs);
+            uint8x16_t x = next_bytes(from + c * rs), y = next_bytes(from + (c + 1) * rs);
             UNROLLED
             for (int i = 0; i < 2; i++) {
                 uint8x16_t both = zip_words(i, x, y); /* eight k's of each, twice */

@@ -284,7 +284,8 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
         groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
         done = true;
     } else if (groups) {
-        a = groups_order(job, a, room);
+        groups_order(job, a, room);
+        a = room;
     }
 #endif
     if (!groups && s->b.ks == 1) {

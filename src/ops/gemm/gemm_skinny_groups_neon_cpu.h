@@ -2,9 +2,9 @@
  * are read once as they lie and widened in registers.
  * SPDX-License-Identifier: Apache-2.0
  *
- * As in the register tiles: the sum of each group by matrix instructions, then t = fma(sum, scale, t). 32 k's of two
- * columns at a time. Sums of bytes are exact in any order, so for i4 with i8 activations the even k's of 32 come before
- * the odd ones, as the nibbles do, and a is put in that order once for all columns. */
+ * As in the register tiles: the sum of each group by matrix instructions, then t = fma(sum, scale, t). Sums of bytes
+ * are exact in any order, so for i4 with i8 activations the even k's of 32 come before the odd ones, as the nibbles do,
+ * and a is put in that order once for all columns. */
 #ifndef SKR_GEMM_SKINNY_GROUPS_NEON_CPU_H
 #define SKR_GEMM_SKINNY_GROUPS_NEON_CPU_H
 
@@ -13,7 +13,7 @@
 
 #if defined(SKR_LEVEL_neonmm)
 
-enum { SPAN = 32, UNIT_VECTORS = 4 }; /* SPAN: k and groups are multiples of so many k values */
+enum { SPAN = 32, AHEAD = 1024 }; /* k values at a time; bytes that a stream is prefetched ahead */
 
 /* Blocks of two rows and of two pairs of columns as rows of out; n: how many of the four columns there are. */
 SKR_FN void mm_put(float32x4_t left, float32x4_t right, int rows, int n, float *out, int64_t ld)
@@ -41,25 +41,9 @@ SKR_FN void nibbles_even_odd(const uint8_t *x, const uint8_t *y, uint8x16_t out[
     pair_columns(vreinterpretq_u8_s8(vshrq_n_s8(u, 4)), vreinterpretq_u8_s8(vshrq_n_s8(v, 4)), out + 2);
 }
 
-/* A unit (32 k's of bytes, 16 of bf16) of two columns, `other` bytes apart, as what the matrix instruction takes. The
- * columns are put together four k's by four while these are still narrow. */
-SKR_FN void widen_unit(int ints, int nibbles, const uint8_t *b, int64_t other, uint8x16_t out[UNIT_VECTORS])
-{
-    if (ints) {
-        nibbles_even_odd(b, b + other, out);
-    } else if (nibbles) {
-        uint16x4_t x = vreinterpret_u16_u8(vld1_u8(b)), y = vreinterpret_u16_u8(vld1_u8(b + other));
-        nibbles_bf16(vreinterpretq_u8_u16(vzip1q_u16(vcombine_u16(x, x), vcombine_u16(y, y))), out);
-    } else {
-        uint32x4_t x = vreinterpretq_u32_u8(vld1q_u8(b)), y = vreinterpretq_u32_u8(vld1q_u8(b + other));
-        bytes_bf16(vreinterpretq_u8_u32(vzip1q_u32(x, y)), out);
-        bytes_bf16(vreinterpretq_u8_u32(vzip2q_u32(x, y)), out + 2);
-    }
-}
-
 /* Columns of the weights, in bytes: column j begins at b + j * pitch. */
 typedef struct group_columns {
-    const uint8_t *b, *a; /* a: 64 bytes for each group of the instruction, 16 for each pair of rows */
+    const uint8_t *b, *a; /* a: as groups_order makes it */
     int64_t pitch;
     int64_t k, group;    /* multiples of SPAN */
     int64_t block;       /* k's of a k block */
@@ -68,34 +52,35 @@ typedef struct group_columns {
     int rows;
 } group_columns;
 
-/* TWOS times two columns of PAIRS pairs of rows. other: columns from the first of two to the second (0: there is
- * none). */
-SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, const group_columns *g, int j, float *out,
-                      int64_t ld)
+/* TWOS times two columns of eight rows. other: columns from the first of two to the second (0: there is none). */
+SKR_FN void groups_of(int TWOS, int other, const group_columns *g, int j, float *out, int64_t ld)
 {
-    const int unit = ints ? SPAN : SPAN / 2, unit_bytes = nibbles ? unit / 2 : unit;
-    float32x4_t t[2][4];
+    enum { VECTORS = 4, PAIRS = 4 }; /* of SPAN k's; of rows */
+    float32x4_t t[2][PAIRS];
     UNROLLED
     for (int i = 0; i < TWOS * PAIRS; i++)
         t[i / PAIRS][i % PAIRS] = vdupq_n_f32(0);
     const float *scales = g->scales ? g->scales + j * g->scale_column : NULL;
-    const uint8_t *a = g->a, *b = g->b + j * g->pitch;
     for (int64_t k = 0; k < g->k;) {
-        float32x4_t acc[2][4];
+        float32x4_t acc[2][PAIRS];
         UNROLLED
         for (int i = 0; i < TWOS * PAIRS; i++)
             acc[i / PAIRS][i % PAIRS] = vdupq_n_f32(0);
         int64_t end = k + g->group < g->k ? k + g->group : g->k;
-        for (; k < end; k += unit, a += UNIT_VECTORS * 64, b += unit_bytes) {
+        for (; k < end; k += SPAN) {
+            const uint8_t *a = g->a + k / SPAN * (VECTORS * 64);
             UNROLLED
             for (int c = 0; c < TWOS; c++) {
-                uint8x16_t v[UNIT_VECTORS];
-                widen_unit(ints, nibbles, b + 2 * c * g->pitch, other * g->pitch, v);
+                const uint8_t *b = g->b + (j + 2 * c) * g->pitch + k / 2;
+                uint8x16_t v[VECTORS];
+                __builtin_prefetch(b + AHEAD, 0, 2);
+                __builtin_prefetch(b + other * g->pitch + AHEAD, 0, 2);
+                nibbles_even_odd(b, b + other * g->pitch, v);
                 UNROLLED
-                for (int i = 0; i < UNIT_VECTORS; i++)
+                for (int i = 0; i < VECTORS; i++)
                     UNROLLED
                 for (int r = 0; r < PAIRS; r++)
-                    acc[c][r] = mm_one(ints, acc[c][r], vld1q_u8(a + i * 64 + r * 16), v[i]);
+                    acc[c][r] = mm_one(1, acc[c][r], vld1q_u8(a + i * 64 + r * 16), v[i]);
             }
         }
         UNROLLED
@@ -105,10 +90,8 @@ SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, con
             two = vset_lane_f32(at ? at[other * g->scale_column] : 1, two, 1);
             float32x4_t scale = vcombine_f32(two, two);
             UNROLLED
-            for (int r = 0; r < PAIRS; r++) {
-                float32x4_t sum = ints ? vcvtq_f32_s32(vreinterpretq_s32_f32(acc[c][r])) : acc[c][r];
-                t[c][r] = vfmaq_f32(t[c][r], sum, scale);
-            }
+            for (int r = 0; r < PAIRS; r++)
+                t[c][r] = vfmaq_f32(t[c][r], vcvtq_f32_s32(vreinterpretq_s32_f32(acc[c][r])), scale);
         }
         scales = scales ? scales + g->scale_row : NULL;
     }
@@ -122,21 +105,16 @@ SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, con
         }
 }
 
-#define GROUPS(name, ints, nibbles, PAIRS, TWOS)                                                                       \
-    SKR_IN_ORDER static void name(const group_columns *g, int cols, float *out, int64_t ld)                            \
-    {                                                                                                                  \
-        int j = 0;                                                                                                     \
-        for (; j + 2 * TWOS <= cols; j += 2 * TWOS)                                                                    \
-            groups_of(ints, nibbles, PAIRS, TWOS, 1, g, j, out, ld);                                                   \
-        for (; j + 2 <= cols; j += 2)                                                                                  \
-            groups_of(ints, nibbles, PAIRS, 1, 1, g, j, out, ld);                                                      \
-        if (j < cols)                                                                                                  \
-            groups_of(ints, nibbles, PAIRS, 1, 0, g, j, out, ld);                                                      \
-    }
-GROUPS(groups_i8_i4, 1, 1, 4, 2)
-GROUPS(groups_bf16_i4, 0, 1, 4, 1)
-GROUPS(groups_bf16_i8, 0, 0, 4, 1)
-#undef GROUPS
+SKR_IN_ORDER static void groups_i8_i4(const group_columns *g, int cols, float *out, int64_t ld)
+{
+    int j = 0;
+    for (; j + 4 <= cols; j += 4)
+        groups_of(2, 1, g, j, out, ld);
+    for (; j + 2 <= cols; j += 2)
+        groups_of(1, 1, g, j, out, ld);
+    if (j < cols)
+        groups_of(1, 0, g, j, out, ld);
+}
 
 /* a's panel with the even k's of every 32 before the odd ones. */
 static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
@@ -291,12 +269,12 @@ DOTS(dots_2, 2)
 
 /* ---------------------------------------------------------------- which one */
 
-/* Whether there is a way for this product. */
+/* Whether there is a way for this product. With more rows of bf16, panels of widened weights are no slower. */
 static bool skinny_groups(const job_t *job, const side *b)
 {
-    bool types = (job->kind == SKR_GEMM_I8 && b->type == SKR_I4) ||
-                 (job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8));
-    return job->skinny && types && !job->packed && !job->gated && !job->b_zero.at.data && job->m <= job->tile.mr &&
+    bool i8 = job->kind == SKR_GEMM_I8 && b->type == SKR_I4 && job->m <= job->tile.mr;
+    bool bf16 = job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8) && job->m <= 2;
+    return job->skinny && (i8 || bf16) && !job->packed && !job->gated && !job->b_zero.at.data &&
            job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
@@ -334,16 +312,10 @@ static void groups_by_dots(const job_t *job, const side *b, const char *a, int64
     (job->m == 1 ? dots_1 : dots_2)(&g, cols, out, ld);
 }
 
-/* a's panel as groups_block takes it; room: for as much. */
-static const char *groups_order(const job_t *job, const char *a, char *room)
+/* a's panel as groups_block takes it, in room. */
+static void groups_order(const job_t *job, const char *a, char *room)
 {
-    if (job->kind == SKR_GEMM_I8)
-        even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
-    else if (job->m <= 2)
-        two_rows((const uint8_t *)a, job->k, (uint8_t *)room);
-    else
-        return a;
-    return room;
+    (job->kind == SKR_GEMM_I8 ? even_odd : two_rows)((const uint8_t *)a, job->k, (uint8_t *)room);
 }
 
 /* As skinny_by_rows. a: all its k's, as groups_order makes it. */
@@ -351,16 +323,13 @@ static void groups_block(const job_t *job, const side *b, const uint8_t *a, int6
                          float *out, int64_t ld)
 {
     int64_t k0 = block * job->seg * job->segs;
-    int nibbles = b->type == SKR_I4, ints = job->kind == SKR_GEMM_I8;
-    group_columns g = columns_from(job, b, a + k0 * (ints ? 8 : job->m <= 2 ? 4 : 16), k0, n0);
+    bool i8 = job->kind == SKR_GEMM_I8;
+    group_columns g = columns_from(job, b, a + k0 * (i8 ? 8 : 4), k0, n0);
     g.k = g.k < g.block ? g.k : g.block;
-    if (ints)
+    if (i8)
         groups_i8_i4(&g, cols, out, ld);
-    else if (job->m <= 2)
-        for (int j = 0; j < cols; j += WIDE)
-            wide_columns(nibbles, &g, j, cols - j < WIDE ? cols - j : WIDE, out, ld);
-    else
-        (nibbles ? groups_bf16_i4 : groups_bf16_i8)(&g, cols, out, ld);
+    for (int j = 0; !i8 && j < cols; j += WIDE)
+        wide_columns(b->type == SKR_I4, &g, j, cols - j < WIDE ? cols - j : WIDE, out, ld);
 }
 
 #endif
