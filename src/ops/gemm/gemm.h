@@ -29,7 +29,12 @@ enum { SKR_GEMM_SIDE = 64 };
 /* gemm_fma.cuh: threads of a block, k's of a step, steps in shared memory. */
 enum { SKR_GEMM_FMA_THREADS = 128, SKR_GEMM_FMA_STEP = 8, SKR_GEMM_FMA_STAGES = 4 };
 /* gemm_vector.cuh: rows of a that it takes, threads and columns of a block, with k and with n along memory in b. */
-enum { SKR_GEMM_VECTOR_MOST = 4, SKR_GEMM_VECTOR_THREADS = 256, SKR_GEMM_VECTOR_COLUMNS_K = 4, SKR_GEMM_VECTOR_COLUMNS_N = 16 };
+enum {
+    SKR_GEMM_VECTOR_MOST = 4,
+    SKR_GEMM_VECTOR_THREADS = 256,
+    SKR_GEMM_VECTOR_COLUMNS_K = 4,
+    SKR_GEMM_VECTOR_COLUMNS_N = 16
+};
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 

@@ -258,7 +258,8 @@ static void mma_cases(void)
 static void fma_cases(void)
 {
     static const char *const schedules[] = {"fma", "data-parallel", "persistent", "split-K", "stream-K"};
-    static const int64_t sizes[][3] = {{132, 200, 44}, {133, 201, 45}, {40, 520, 24}, {62, 258, 31}, {12, 264, 72}, {7, 131, 37}};
+    static const int64_t sizes[][3] = {{132, 200, 44}, {133, 201, 45}, {40, 520, 24},
+                                       {62, 258, 31},  {12, 264, 72},  {7, 131, 37}};
     for (int l = 0; l < 9; l++)
         foreach (i, sizes) {
             spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .la = l % 3, .lb = l / 3, .cuda = "fma"};
@@ -297,7 +298,8 @@ static void fma_cases(void)
                 gemm_case(s);
             }
     for (int l = 0; l < 4; l++) { /* more tiles than a GPU holds at once; d by columns; few columns */
-        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 2056, .n = 2312, .k = 8, .cuda = "fma f32 128x128"};
+        spec s = {
+            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 2056, .n = 2312, .k = 8, .cuda = "fma f32 128x128"};
         s.la = l & 1;
         s.lb = l >> 1;
         gemm_case(s);

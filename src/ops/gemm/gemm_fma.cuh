@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * A block walks k in steps, of which several are on their way to shared memory (gemm_fma_side.cuh). A warp has 4 * ROWS
- * x 64 of d, a thread ROWS x 8 in groups of four neighbours each way, so that it reads shared memory 16 bytes at a time;
- * what the next k needs is read while this one is multiplied. Lanes are dealt out so that neighbours want the same
- * address, of a or of b: two quarters of a warp are then served at once. Tiles and parts of k are those of
+ * x 64 of d, a thread ROWS x 8 in groups of four neighbours each way, so that it reads shared memory 16 bytes at a
+ * time; what the next k needs is read while this one is multiplied. Lanes are dealt out so that neighbours want the
+ * same address, of a or of b: two quarters of a warp are then served at once. Tiles and parts of k are those of
  * gemm_work.cuh; d is written here where it takes no more than one factor, else by gemm_finish.cuh. */
 #ifndef SKR_GEMM_FMA_CUH
 #define SKR_GEMM_FMA_CUH

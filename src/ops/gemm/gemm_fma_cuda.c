@@ -9,18 +9,19 @@ static const struct {
     const char *variant[SKR_GEMM_N_VARIANTS];
 } shapes[] = {
 #define SKR_GEMM_FMA(tile, layout, down, across, rows, a_way, b_way, blocks)                                           \
-    {(down) * (rows) * 4, (across) * 64, a_way, b_way, blocks, SKR_GEMM_VARIANTS("fma f32 " #tile " " #layout)},
+    {(down) * (rows)*4, (across)*64, a_way, b_way, blocks, SKR_GEMM_VARIANTS("fma f32 " #tile " " #layout)},
 #include "gemm_fma.def"
 };
 #define STAGE_BYTES(rows, columns) (SKR_GEMM_FMA_STEP * ((rows) + 4 + (columns) + 4) * 4)
 static skr_cuda_kernel kernels[] = {
 #define SKR_GEMM_FMA(tile, layout, down, across, rows, a_way, b_way, blocks)                                           \
     SKR_KERNEL(gemm_fma_sm80, "skr_gemm_fma_" #tile "_" #layout,                                                       \
-               SKR_GEMM_FMA_STAGES * STAGE_BYTES((down) * (rows) * 4, (across) * 64), 1),
+               SKR_GEMM_FMA_STAGES *STAGE_BYTES((down) * (rows)*4, (across)*64), 1),
 #include "gemm_fma.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-static skr_cuda_kernel vector_kernels[2][2] = { /* k or n along memory in b; 1 or more rows */
+static skr_cuda_kernel vector_kernels[2][2] = {
+    /* k or n along memory in b; 1 or more rows */
     {SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_1_kk", 0, 1), SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_4_kk", 0, 1)},
     {SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_1_kn", 0, 1), SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_4_kn", 0, 1)},
 };
@@ -94,7 +95,7 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
     step_us(c.shape, &alone, &full);
     const double step = c.cut.units > target->n_sms ? full : alone, part = (double)steps * c.cut.left / c.cut.units;
     c.us = (double)skr_ceil_div(c.cut.whole, skr_min(c.cut.units, resident)) * ((double)steps * step + 1);
-    if (c.cut.left) { /* parts are written and read again */
+    if (c.cut.left) {                                               /* parts are written and read again */
         const int ranges = c.cut.units - c.cut.slices * c.cut.left; /* a range has pieces of several tiles */
         c.us += part * step + 5 + (ranges ? 2.5 * c.cut.left / ranges : 0);
         c.us += 2 * (double)c.cut.left * (c.cut.slices + 1) * (double)(skr_min(job->m, rows) * columns) * 4 / 3e6;

@@ -5,7 +5,7 @@
 
 #define SKR_GEMM_FMA(tile, layout, down, across, rows, a_way, b_way, blocks)                                           \
     extern "C" __global__ void __launch_bounds__(SKR_GEMM_FMA_THREADS, blocks)                                         \
-        skr_gemm_fma_##tile##_##layout(const __grid_constant__ skr_gemm_job job)                                                  \
+        skr_gemm_fma_##tile##_##layout(const __grid_constant__ skr_gemm_job job)                                       \
     {                                                                                                                  \
         gemm_fma<down, across, rows, a_way, b_way>::run(job);                                                          \
     }

@@ -66,8 +66,7 @@ template <int ROWS, bool ALONG_K> struct gemm_vector {
             a[m] = (const float *)job.a.at.data + z.a + min((int64_t)m, job.m - 1) * job.a.row;
 #pragma unroll
         for (int c = 0; c < 4; c++)
-            b[c] = (const float *)job.b.at.data + z.b +
-                   gemm_column(job, min(n0 + c, job.n - 1)) * job.b.at.col_stride;
+            b[c] = (const float *)job.b.at.data + z.b + gemm_column(job, min(n0 + c, job.n - 1)) * job.b.at.col_stride;
         for (int64_t k0 = threadIdx.x * 4; k0 < job.k; k0 += THREADS * 4 * UNROLL) {
             float x[UNROLL][ROWS][4], y[UNROLL][4][4];
 #pragma unroll
