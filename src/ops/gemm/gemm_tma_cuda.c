@@ -210,6 +210,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->turned_pitch = skr_mul(skr_ceil_div(job->k, 16), 16);
     t->turned_a_at = turn_a ? 0 : -1; /* 0: aligned as the workspace will be */
     t->turned_b_at = turn_b ? 0 : -1;
+    t->rows = SKR_GEMM_TMA_ROWS;
     t->columns = columns;
     t->at = at;
     t->bt = bt;
