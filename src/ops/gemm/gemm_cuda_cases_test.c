@@ -81,7 +81,7 @@ static void tma_cases(void)
                     gemm_case(s);
                 }
     for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once: the cost model takes the largest then */
-        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 5312, .k = 8, .lb = COLS};
         s.cuda = "tma bf16 kk 128x256";
         s.bias = i ? SAKER_BF16 : 0;
         s.act = i ? SAKER_ACT_RELU2 : 0;
@@ -96,7 +96,7 @@ static void tma_cases(void)
                   {SAKER_F32, SAKER_F32, "tma tf32 kk 128x256"}};
     foreach (i, widest) {
         spec s = {
-            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 4112, .k = 16, .lb = COLS};
+            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 5312, .k = 16, .lb = COLS};
         s.tf32 = widest[i].type == SAKER_F32;
         s.cuda = widest[i].kernel;
         gemm_case(s);
