@@ -39,6 +39,9 @@ skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *
 /* As skr_gemm_plan_tma, for the matrix instructions that every GPU has. */
 bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 
+/* The same for true f32, on the multiply-add units. */
+bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
+
 /* What Hopper's copy engine reads or writes: the matrix [rows, cols], along its first index where `turned`, in boxes of
  * 128-byte rows. NULL, or what stands in the way. */
 const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,

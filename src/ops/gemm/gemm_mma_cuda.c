@@ -149,7 +149,7 @@ static int prepare(skr_gemm_job *job, skr_plan *plan)
     int shape = why ? -1 : shape_of(job, type);
     if (why)
         skr_why(plan, "matrix instructions of a warp: %s", why);
-    job->work.columns = SKR_GEMM_MMA_SIDE;
+    job->work.rows = job->work.columns = SKR_GEMM_MMA_SIDE;
     job->work.cluster = 1;
     job->work.steps = (int32_t)(why ? 0 : steps);
     return shape;

@@ -28,6 +28,10 @@ template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
     SKR_GEMM_MMA(T, T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                    \
     SKR_GEMM_MMA(T, T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                    \
     SKR_GEMM_MMA(T, T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                    \
+    SKR_GEMM_MMA(T, T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                    \
+    SKR_GEMM_MMA(T, T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                    \
+    SKR_GEMM_MMA(T, T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                    \
     SKR_GEMM_MMA(T, T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                    \
     SKR_GEMM_MMA(T, T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                    \
     SKR_GEMM_MMA(T, T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                    \
@@ -35,8 +39,10 @@ template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
 SKR_GEMM_HALF(SKR_BF16, "f32.bf16.bf16")
 SKR_GEMM_HALF(SKR_F16, "f32.f16.f16")
 SKR_GEMM_MMA(SKR_F32, SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 192, 0, 0, float, "+f", "m64n192k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_F32, SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_I8, SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_I8, SKR_I8, 192, 0, 0, int32_t, "+r", "m64n192k32", "s32.s8.s8", "")
 SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
 #define SKR_GEMM_FP8(A, B, types)                                                                                      \
     SKR_GEMM_MMA(A, B, 64, 0, 0, float, "+f", "m64n64k32", types, ", 1, 1")                                            \
@@ -55,7 +61,7 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
     static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
     static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / BYTES;
-    static constexpr int STAGES = BN == 256 ? 4 : BN == 128 ? 6 : 8;
+    static constexpr int STAGES = BN >= 192 ? 4 : BN == 128 ? 6 : 8;
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
 
@@ -111,14 +117,16 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
 
     /* ---------------------------------------------------------------- the copy engine's warp */
 
-    /* One half of b's columns, for this block or for both. */
+    /* One half of b's columns, for this block or for both; of three panels the first half has two. */
     __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z) const
     {
-        constexpr int COUNT = BN / 2, BOXES = BT ? COUNT / 64 : 1;
+        constexpr int COUNT = BT ? (BN / 64 + 1) / 2 * 64 : BN / 2, BOXES = BT ? COUNT / 64 : 1;
         col = job.gated == SKR_GEMM_HALVES ? col / 2 + half * (int)(job.n / 2) : col + half * COUNT;
         to += half * COUNT * 128;
 #pragma unroll
         for (int i = 0; i < BOXES; i++) {
+            if (half * COUNT + i * 64 >= BN)
+                break;
             int x = BT ? col + i * 64 : k, y = BT ? k : col;
             if (cluster > 1)
                 tensor_load_each(to + i * PANEL, &job.work.b, barrier, x, y, z, 3);

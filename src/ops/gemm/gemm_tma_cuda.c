@@ -67,7 +67,7 @@ typedef struct choice {
 static double step_us(int shape, int cluster)
 {
     const int columns = shapes[shape].columns;
-    double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
+    double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
     if (shapes[shape].a == SKR_I8 || skr_gemm_is_fp8(shapes[shape].a))
         us *= shapes[shape].sums == SKR_GEMM_SCALED ? 1.65 : 1.1;
     return us * (cluster == 2 ? 1 : 1.06);
@@ -111,7 +111,7 @@ static bool takes(const skr_gemm_job *job, int shape)
         return false;
     if (skr_gemm_is_fp8(job->a.at.type) && sums == SKR_GEMM_KEPT && !job->fast_accum)
         return false;
-    return job->gated != SKR_GEMM_HALVES || shapes[shape].columns >= 128; /* a panel of d is 64 columns */
+    return job->gated != SKR_GEMM_HALVES || shapes[shape].columns % 128 == 0; /* a panel of d is 64 columns */
 }
 
 static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)
@@ -241,6 +241,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->turned_pitch = skr_mul(skr_ceil_div(job->k, 16), 16);
     t->turned_a_at = turn_a ? 0 : -1; /* 0: aligned as the workspace will be */
     t->turned_b_at = turn_b ? 0 : -1;
+    t->rows = SKR_GEMM_TMA_ROWS;
     t->columns = columns;
     t->at = at;
     t->bt = bt;

@@ -154,11 +154,15 @@ template <class S, int BN> struct gemm_tma_out {
     __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z, const options &o) const
     {
         const float factor = FACTORS ? 1.0f : gemm_one_factor(job);
-        constexpr int PANELS = BN >= 128 ? 2 : 1; /* at a time */
+        constexpr int PANELS =
+            BN % 128 ? 1 : 2; /* at a time; where there is room for two of them, one after the other */
 #pragma unroll
         for (int part = 0; part < BN / 64; part += PANELS) {
-            if (elected())
+            const uint32_t to = staging + (PANELS == 1 ? part & 1 : 0) * PANEL;
+            if (elected() && (PANELS == 2 || part == 0))
                 bulk_store_wait_read<0>();
+            else if (elected())
+                bulk_store_wait_read<1>();
             group_sync();
 #pragma unroll
             for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
@@ -173,13 +177,13 @@ template <class S, int BN> struct gemm_tma_out {
                     else
                         v[q] = pack_out(x * factor, y * factor);
                 }
-                put16(staging + (j >> 2) * PANEL, j & 3, v);
+                put16(to + (j >> 2) * PANEL, j & 3, v);
             }
             fence_async();
             group_sync();
             if (elected()) {
                 for (int i = 0; i < PANELS; i++)
-                    tensor_store(&job.work.d, staging + i * PANEL, col + (part + i) * 64, row, z);
+                    tensor_store(&job.work.d, to + i * PANEL, col + (part + i) * 64, row, z);
                 bulk_store_commit();
             }
         }
