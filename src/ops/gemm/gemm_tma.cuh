@@ -41,14 +41,14 @@ SKR_GEMM_MMA(SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
 SKR_GEMM_MMA(SKR_I8, 192, 0, 0, int32_t, "+r", "m64n192k32", "s32.s8.s8", "")
 SKR_GEMM_MMA(SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
 
-template <int T, int BN, bool AT, bool BT> struct gemm_tma {
+template <int T, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma {
     typedef gemm_mma<T, BN, AT, BT> mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
-    static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
-    static constexpr int STAGES = BN >= 192 ? 4 : BN == 128 ? 6 : 8;
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
+    static constexpr int STAGES = 4 * 48 * 1024 / STAGE;
 
     const skr_gemm_job &job;
     uint32_t base, out, full, empty; /* stages, staging of d, barriers */
@@ -103,8 +103,9 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
 
     /* ---------------------------------------------------------------- the copy engine's warp */
 
-    /* One half of b's columns, for this block or for both; of three panels the first half has two. */
-    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z) const
+    /* One half of b's columns, for this block or for both (each); of three panels the first half has two. */
+    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z,
+                                           bool each) const
     {
         constexpr int COUNT = BT ? (BN / 64 + 1) / 2 * 64 : BN / 2, BOXES = BT ? COUNT / 64 : 1;
         col = job.gated == SKR_GEMM_HALVES ? col / 2 + half * (int)(job.n / 2) : col + half * COUNT;
@@ -114,7 +115,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             if (half * COUNT + i * 64 >= BN)
                 break;
             int x = BT ? col + i * 64 : k, y = BT ? k : col;
-            if (cluster > 1)
+            if (each)
                 tensor_load_each(to + i * PANEL, &job.work.b, barrier, x, y, z, 3);
             else if (job.work.once)
                 tensor_load_once(to + i * PANEL, &job.work.b, barrier, x, y, z);
@@ -145,13 +146,19 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                     tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
                 }
                 if (cluster == 1 || rank == 0)
-                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb);
+                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb, cluster > 1);
                 if (cluster == 1 || rank == 1)
-                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb);
+                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb, cluster > 1);
                 advance(stage, phase);
             }
         }
-        for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these: stay for it */
+        stay(stage, phase);
+    }
+
+    /* After the last step: the peer still arrives on these barriers. */
+    __device__ __forceinline__ void stay(int stage, int phase) const
+    {
+        for (int s = 0; cluster > 1 && s < STAGES; s++) {
             barrier_wait(empty + stage * 8, phase ^ 1);
             advance(stage, phase);
         }

@@ -313,9 +313,9 @@ static void add_ks(suite_case *c, const spec *s)
 static void add(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .reads = 1, .writes = 1}, *c = &one;
-    bool tma = s.a == s.b && (s.a == SAKER_F16 || s.a == SAKER_BF16) && !s.along_k && !s.gather && !s.pre && !s.saved &&
-               s.gated != SAKER_GATED_INTERLEAVED && s.groups > 0 && s.k > 0 && s.k % 8 == 0 &&
-               s.n % (s.gated ? 16 : 8) == 0;
+    bool tma = s.a == s.b && (s.a == SAKER_F16 || s.a == SAKER_BF16) && !s.gather && !s.c && !s.pre && !s.saved &&
+               s.gated != SAKER_GATED_INTERLEAVED && s.groups > 0 && s.total > 0 && s.n % (s.gated ? 16 : 8) == 0 &&
+               (s.along_k ? s.columns && s.m % 8 == 0 : s.k > 0 && s.k % 8 == 0);
     c->portable_kernel = (s.a == SAKER_F32 && !s.tf32) || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
     c->cuda_kernel = tma ? "tma" : c->portable_kernel;
     name_case(&s, c);
@@ -443,7 +443,19 @@ static void tma_cases(void)
         s.one_b = true;
         add(s);
         add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 50, .total = 7, .n = 24, .k = 8, .columns = s.columns});
+        /* Groups of k's: most without one; ends inside and at the end of a step; more steps than stages. */
+        s = (spec){.a = s.a, .b = s.b, .d = s.a, .along_k = 1, .columns = 1, .alpha = 0.5f};
+        s.groups = i % 2 ? 40 : 3, s.total = i % 2 ? 25 : 1600, s.m = i % 2 ? 72 : 200, s.n = i % 2 ? 24 : 392;
+        add(s);
+        s.d = SAKER_F32;
+        s.groups = 1, s.total = 128;
+        add(s);
     }
+    /* Several tiles for a block, each of more steps than stages: of rows and of k's. */
+    add((spec){.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .groups = 150, .total = 300, .n = 136, .k = 520});
+    spec s = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .groups = 140, .total = 60000, .n = 136, .m = 40};
+    s.along_k = s.columns = 1;
+    add(s);
 }
 
 static void k_cases(void)
