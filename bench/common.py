@@ -19,6 +19,7 @@ PEERS = (
     "torch.compile",
     "OpenBLAS",
     "BLIS",
+    "math",
     "FlashAttention-2",
     "efficient",
     "cuDNN",

@@ -34,7 +34,8 @@ for check in memcheck racecheck; do
         "gemm|bf16 bf16 bf16 64x256x64 rcr" "gemm|bf16 bf16 bf16 130x272x200 rcr split" \
         "gemm|bf16 bf16 f32 130x272x200 rcr bbf16 gelu" "gemm|i8 i8 i32 272x264x250 crr" "gemm|e4m3 e4m3 bf16 140x512x384 rcr block bf32 silu" \
         "gemm|e5m2 e4m3 f16 150x264x400 rcr rowcol" "gemm|f32 f32 f32 272x264x250 crr tf32" \
-        "grouped_gemm|bf16 bf16 f16 rows 3x400x272x136 columns bf32 gelu" "grouped_gemm|f16 f16 f16 rows 50x7x24x8"; do
+        "grouped_gemm|bf16 bf16 f16 rows 3x400x272x136 columns bf32 gelu" "grouped_gemm|f16 f16 f16 rows 50x7x24x8" \
+        "grouped_gemm|bf16 bf16 bf16 k 3x1600x392x200 columns"; do
         [ -n "$tool" ] || continue
         timeout 20 "$tool" --tool "$check" --error-exitcode 99 "$build/saker" check --device cuda --op "${case%%|*}" --case "${case#*|}" \
             > "$out/gemm-$check.log" 2>&1 || { echo "$check: $case"; tail -n 3 "$out/gemm-$check.log"; failed=1; }

@@ -14,8 +14,9 @@ from torch.nn.attention import sdpa_kernel, SDPBackend
 
 from . import draw, gradient, Op, rows_error, TYPES, without_gradient
 
-BHSD = 1
+BHSD, THD = 1, 2
 BACKENDS = {
+    "math": SDPBackend.MATH,
     "FlashAttention-2": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
@@ -39,6 +40,7 @@ class Plain:
     name = ""
     causal = False
     lengths = None  # all
+    layout = BHSD
 
     def tensors(self, heads, length, dtype, device, generator):
         return {}
@@ -46,6 +48,10 @@ class Plain:
     def pairs(self, length):
         """Of a query and a key that it sees."""
         return length * length // (2 if self.causal else 1)
+
+    def view(self, x):
+        """A tensor [1, H, S, ...] as the layout wants it."""
+        return x
 
     def arguments(self, t):
         return {"causal": int(self.causal)}
@@ -71,14 +77,15 @@ class Option(Plain):
     def score(self, t):
         return None
 
-    def seen(self):
+    def seen(self, t):
         return None
 
     def peers(self, t):
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-        length, seen = t["q"].shape[2], self.seen()
+        length, seen = t["q"].shape[2], self.seen(t)
         mask = create_block_mask(seen, None, None, length, length, device=t["q"].device) if seen else None
+        torch._dynamo.reset()  # every case is a graph of its own: there is a limit on how many one function may have
         flex, score = torch.compile(flex_attention, dynamic=False), self.score(t)
         return {"FlexAttention": lambda q, k, v: flex(q, k, v, score_mod=score, block_mask=mask)}
 
@@ -104,8 +111,36 @@ class Window(Option):
         back = distance(q.shape[2], q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=(back >= 0) & (back <= self.left))
 
-    def seen(self):
+    def seen(self, t):
         return lambda b, h, i, j: (j <= i) & (i - j <= self.left)
+
+
+class Packed(Option):
+    """Sequences of a half, a quarter and two eighths of the tokens."""
+
+    name, layout, shares = "packed", THD, (2, 4, 8, 8)
+
+    def tensors(self, heads, length, dtype, device, generator):
+        lengths = torch.tensor([0] + [length // share for share in self.shares], device=device)
+        sequence = torch.repeat_interleave(torch.arange(len(self.shares), device=device), lengths[1:])
+        return {"cu": lengths.cumsum(0).int(), "sequence": sequence}
+
+    def pairs(self, length):
+        return sum((length // share) ** 2 for share in self.shares)
+
+    def view(self, x):
+        return x[0].transpose(0, 1) if x.dim() == 4 else x[0]
+
+    def arguments(self, t):
+        return {"cu_seqlens_q": t["cu"], "cu_seqlens_k": t["cu"]}
+
+    def formula(self, t, q, k, v):
+        same = t["sequence"][:, None] == t["sequence"][None, :]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=same)
+
+    def seen(self, t):
+        sequence = t["sequence"]
+        return lambda b, h, i, j: sequence[i] == sequence[j]
 
 
 class Alibi(Option):
@@ -201,7 +236,11 @@ class Forward(Op):
         return {**t, **self.option.tensors(shape[1], m, dtype, device, generator)}
 
     def arguments(self, t):
-        return {**{name: t[name] for name in ("q", "k", "v", "o")}, "layout": BHSD, **self.option.arguments(t)}
+        return self.call(t, "q", "k", "v", "o")
+
+    def call(self, t, *names):
+        tensors = {name: self.option.view(t[name]) for name in names}
+        return {**tensors, "layout": self.option.layout, **self.option.arguments(t)}
 
     def inputs(self, t):
         return [t[name] for name in ("q", "k", "v")]
@@ -256,11 +295,10 @@ class Backward(Forward):
         return t
 
     def prepare(self, t, library):
-        library.prepare("attention", **super().arguments(t), lse=t["lse"])()
+        library.prepare("attention", **self.call(t, "q", "k", "v", "o", "lse"))()
 
     def arguments(self, t):
-        names = ("d_o", "q", "k", "v", "o", "lse", "dq", "dk", "dv")
-        return {**{name: t[name] for name in names}, "layout": BHSD, **self.option.arguments(t)}
+        return self.call(t, "d_o", "q", "k", "v", "o", "lse", "dq", "dk", "dv")
 
     def torch(self, t, compiled):
         function = self.function(t) if compiled is None else compiled(self.function(t))
@@ -277,5 +315,5 @@ class Backward(Forward):
         return max(rows_error(t["d" + x][:, :1, start[x] :], g[:, :, start[x] :]) for x, g in zip("qkv", want))
 
 
-OPTIONS = (Plain, Causal, Window, Alibi, Softcap, Bias)
+OPTIONS = (Plain, Causal, Window, Packed, Alibi, Softcap, Bias)
 OPS = [way(option()) for way in (Forward, Backward) for option in OPTIONS]

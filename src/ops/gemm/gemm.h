@@ -77,6 +77,8 @@ SKR_INLINE bool skr_gemm_is_fp8(int type)
 
 /* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
 enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
+/* Rows of the tile of their groups (gemm_groups_tma.cuh), at most. */
+enum { SKR_GEMM_GROUP_ROWS = 256 };
 
 /* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
  * step, dynamic shared memory. */
@@ -100,6 +102,7 @@ typedef struct skr_gemm_groups {
     int64_t bias_stride;
     int32_t count, of;     /* of: 0 without groups */
     int32_t rows, columns; /* of a tile */
+    int32_t limit;         /* rows that the map of d has: where the copy engine cuts a group off */
 } skr_gemm_groups;
 
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */

@@ -25,9 +25,6 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
  * sums in the workspace, gemm_finish.cuh comes next. */
 bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 
-/* What Hopper's kernels lack of the job's scales, or NULL. */
-const char *skr_gemm_tma_scales(const skr_gemm_job *job);
-
 /* 8-bit types and f32 (tf32) with m or n along memory, which Hopper's instructions want with k along it: worth a copy
  * where there is enough to multiply. */
 bool skr_gemm_may_turn(const skr_gemm_job *job);

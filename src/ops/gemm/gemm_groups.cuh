@@ -17,9 +17,14 @@ struct gemm_tile_at {
 
 /* The tiles of the groups, for blocks that stay. The plan refuses what 32 bits do not count. */
 struct gemm_group_walk {
-    int tile, group;
+    static constexpr int BAND = 2048; /* rows that are walked together: what a column of tiles shares stays in L2 */
+    int before, place, units, group;  /* tiles of the turns before, and which of this turn's */
 
-    __device__ __forceinline__ gemm_group_walk() : tile((int)blockIdx.x), group(0)
+    /* Tiles are dealt out to so many units, blocks or clusters of them; this is one's. */
+    __device__ __forceinline__ gemm_group_walk(int unit, int n_units) : before(0), place(unit), units(n_units), group(0)
+    {
+    }
+    __device__ __forceinline__ gemm_group_walk() : gemm_group_walk((int)blockIdx.x, (int)gridDim.x)
     {
     }
 
@@ -27,6 +32,7 @@ struct gemm_group_walk {
     __device__ __forceinline__ bool next(const skr_gemm_job &job, int step, gemm_tile_at &t)
     {
         const skr_gemm_group *table = gemm_group_table(job);
+        const int tile = before + place;
         const int rows = job.groups.rows, width = job.groups.columns, columns = ((int)job.n + width - 1) / width;
         int down, rest, depth = (int)job.k;
         if (job.groups.of == SKR_GEMM_OF_ROWS) {
@@ -43,10 +49,13 @@ struct gemm_group_walk {
                 return false;
             depth = (int)table[group].count;
         }
-        t = {rest % down * rows, rest / down * width, group, 0, (depth + step - 1) / step, -1};
+        const int most = BAND / rows, band = rest / (most * columns), high = min(most, down - band * most);
+        rest -= band * most * columns;
+        t = {(band * most + rest % high) * rows, rest / high * width, group, 0, (depth + step - 1) / step, -1};
         if (job.groups.of == SKR_GEMM_OF_ROWS && job.work.steps)
             t.last = job.work.steps; /* where scales cut k, there are more */
-        tile += (int)gridDim.x;
+        /* Units change places from turn to turn: small tiles, a group's last rows, come at regular distances. */
+        before += units, place = (place + (units / 3 | 1)) % units;
         return true;
     }
 

@@ -53,21 +53,21 @@ SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
 
-template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
+template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma {
     typedef gemm_mma<A, B, BN, AT, BT> mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
     typedef gemm_step_scales<BN> scale_type;
     static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
-    static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / BYTES;
-    static constexpr int STAGES = BN >= 192 ? 4 : BN == 128 ? 6 : 8;
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / BYTES;
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
+    static constexpr int STAGES = 4 * 48 * 1024 / STAGE;
 
     const skr_gemm_job &job;
     uint32_t base, out, full, empty; /* stages, staging of d, barriers */
-    int cluster;
+    int cluster, rank;
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
@@ -82,7 +82,8 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
             g.consume();
     }
 
-    __device__ __forceinline__ gemm_tma(const skr_gemm_job &j, uint32_t at) : job(j), base(at), cluster(j.work.cluster)
+    __device__ __forceinline__ gemm_tma(const skr_gemm_job &j, uint32_t at)
+        : job(j), base(at), cluster(j.work.cluster), rank((int)cluster_rank())
     {
         out = base + STAGES * STAGE, full = out + 2 * OUT, empty = full + STAGES * 8;
         static_assert(STAGES * STAGE + 2 * OUT + 2 * STAGES * 8 + 1024 <= SKR_GEMM_TMA_SHARED,
@@ -117,8 +118,9 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
 
     /* ---------------------------------------------------------------- the copy engine's warp */
 
-    /* One half of b's columns, for this block or for both; of three panels the first half has two. */
-    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z) const
+    /* One half of b's columns, for this block or for both (each); of three panels the first half has two. */
+    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z,
+                                           bool each) const
     {
         constexpr int COUNT = BT ? (BN / 64 + 1) / 2 * 64 : BN / 2, BOXES = BT ? COUNT / 64 : 1;
         col = job.gated == SKR_GEMM_HALVES ? col / 2 + half * (int)(job.n / 2) : col + half * COUNT;
@@ -128,7 +130,7 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
             if (half * COUNT + i * 64 >= BN)
                 break;
             int x = BT ? col + i * 64 : k, y = BT ? k : col;
-            if (cluster > 1)
+            if (each)
                 tensor_load_each(to + i * PANEL, &job.work.b, barrier, x, y, z, 3);
             else if (job.work.once)
                 tensor_load_once(to + i * PANEL, &job.work.b, barrier, x, y, z);
@@ -158,14 +160,20 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT> struct gemm_tma {
                 } else {
                     tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
                 }
-                if (cluster == 1 || cluster_rank() == 0)
-                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb);
-                if (cluster == 1 || cluster_rank() == 1)
-                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb);
+                if (cluster == 1 || rank == 0)
+                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb, cluster > 1);
+                if (cluster == 1 || rank == 1)
+                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb, cluster > 1);
                 advance(stage, phase);
             }
         }
-        for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these: stay for it */
+        stay(stage, phase);
+    }
+
+    /* After the last step: the peer still arrives on these barriers. */
+    __device__ __forceinline__ void stay(int stage, int phase) const
+    {
+        for (int s = 0; cluster > 1 && s < STAGES; s++) {
             barrier_wait(empty + stage * 8, phase ^ 1);
             advance(stage, phase);
         }

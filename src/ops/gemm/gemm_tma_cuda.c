@@ -156,7 +156,8 @@ static int plain_of(const skr_gemm_job *job)
     return job->scaling == SKR_GEMM_ROW_COLUMN ? SKR_GEMM_ROWS_AND_COLUMNS : SKR_GEMM_ONE_FACTOR;
 }
 
-const char *skr_gemm_tma_scales(const skr_gemm_job *job)
+/* What these kernels lack of the job's scales, or NULL. */
+static const char *scales_lack(const skr_gemm_job *job)
 {
     if (job->scaling <= SKR_GEMM_ROW_COLUMN)
         return NULL;
@@ -176,8 +177,8 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
         why = "they need compute capability 9.0";
     else if (!fp8 && (a != b || a == SKR_I32 || (a == SKR_F32 && !job->allow_tf32)))
         why = "they take f16, bf16, fp8, i8, and f32 where tf32 is allowed";
-    else if (skr_gemm_tma_scales(job))
-        why = skr_gemm_tma_scales(job);
+    else if (scales_lack(job))
+        why = scales_lack(job);
     else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)
         why = "sizes are 1 to 2^30 there";
     else if (job->batch.n_dims > 1 || job->batch.m < 1 || job->batch.m > 1 << 20)

@@ -17,7 +17,7 @@
 #include "gemm_epilogue.cuh"
 #include "gemm_work.cuh"
 
-template <class S, int BN> struct gemm_tma_out {
+template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     static constexpr int PANEL = 64 * 128; /* 64 rows of 128 bytes */
     static constexpr int BYTES = 2 * PANEL;
     static constexpr int PARTS = BN / 64; /* of `full`: 64 columns of b each */
@@ -50,7 +50,9 @@ template <class S, int BN> struct gemm_tma_out {
         uint32_t bias[2 * PARTS]; /* as it lies in memory */
     };
 
-    __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const gemm_work &w, const options &o) const
+    /* w: col, z and slot of a gemm_work. */
+    template <class W>
+    __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const W &w, const options &o) const
     {
         if (w.slot >= 0)
             slot(d, row, w.slot);
@@ -109,9 +111,12 @@ template <class S, int BN> struct gemm_tma_out {
             *(V *)(to + n * 4) = a;
     }
 
-    __device__ __forceinline__ char *row_of(const gemm_batch &at, int64_t m) const
+    /* NULL: scatter leaves it out. */
+    template <int SIZE> __device__ __forceinline__ char *row_of(const gemm_batch &at, int64_t m) const
     {
-        return (char *)job.d.at.data + (at.d + m * job.d.row) * 4;
+        if (GROUPS)
+            m = gemm_d_row(job, at, m);
+        return GROUPS && m < 0 ? NULL : (char *)job.d.at.data + (at.d + m * job.d.row) * SIZE;
     }
 
     __device__ __forceinline__ void exact(const S (&d)[BN / 2], int row, int col, int z) const
@@ -122,7 +127,7 @@ template <class S, int BN> struct gemm_tma_out {
         for (int h = 0; h < 2; h++) {
             if (m + 8 * h >= job.m)
                 return;
-            char *to = row_of(at, m + 8 * h);
+            char *to = row_of<4>(at, m + 8 * h);
 #pragma unroll
             for (int i = 0; i < BN / 8; i++)
                 put_pair(to, col + i * 8 + (lane & 3) * 2, (int)job.n, d[4 * i + 2 * h], d[4 * i + 2 * h + 1]);
@@ -141,6 +146,35 @@ template <class S, int BN> struct gemm_tma_out {
     {
         int lane = threadIdx.x & 31, r = (threadIdx.x / 32 & 3) * 16 + (lane & 15), chunk = j * 2 + (lane >> 4);
         store_matrices(panel + r * 128 + ((chunk ^ (r & 7)) << 4), v);
+    }
+
+    /* A staged panel, columns from n on: by all threads of the warpgroup. */
+    __device__ __forceinline__ void send(uint32_t panel, int n, int row, int z) const
+    {
+        if (GROUPS && job.scatter.data) {
+            send_rows(panel, n, row, z);
+        } else if (elected()) {
+            if (GROUPS && job.groups.of == SKR_GEMM_OF_ROWS) {
+                const skr_gemm_group g = gemm_group_table(job)[z];
+                row += job.groups.limit - (int)g.count, z = (int)(g.first + g.count); /* box_of_rows() says why */
+            }
+            tensor_store(&job.work.d, panel, n, row, z);
+            bulk_store_commit();
+        }
+    }
+
+    /* To rows that lie anywhere: 16 bytes of a row for each thread. Columns of d come in eights. */
+    __device__ __forceinline__ void send_rows(uint32_t panel, int n, int row, int z) const
+    {
+        const gemm_batch at(job, z);
+        const int c = threadIdx.x & 7, width = (int)(job.gated ? job.n / 2 : job.n);
+        if (n + c * 8 >= width)
+            return;
+        for (int r = (threadIdx.x & 127) / 8; r < 64 && row + r < at.m; r += 16) {
+            char *to = row_of<2>(at, row + r);
+            if (to)
+                *(uint4 *)(to + (n + c * 8) * 2) = shared_load16(panel + r * 128 + ((c ^ (r & 7)) << 4));
+        }
     }
 
     /* That of column 2 (lane % 4), or the next, of the tile's group g of 8: its reader in the warp has it. */
@@ -181,11 +215,8 @@ template <class S, int BN> struct gemm_tma_out {
             }
             fence_async();
             group_sync();
-            if (elected()) {
-                for (int i = 0; i < PANELS; i++)
-                    tensor_store(&job.work.d, to + i * PANEL, col + (part + i) * 64, row, z);
-                bulk_store_commit();
-            }
+            for (int i = 0; i < PANELS; i++)
+                send(to + i * PANEL, col + (part + i) * 64, row, z);
         }
     }
 
@@ -205,20 +236,29 @@ template <class S, int BN> struct gemm_tma_out {
         return gemm_scaled_late(job) && job.b_scale.at.data;
     }
 
-    /* Before the sums are made. */
-    __device__ __forceinline__ void read_options(int row, const gemm_work &w, options &o) const
+    /* Of the rows alone. */
+    __device__ __forceinline__ void read_rows(int row, int z, options &o) const
     {
-        if (w.slot >= 0 || job.work.plain == SKR_GEMM_ONE_FACTOR || (INTS && job.exact))
-            return;
-        const gemm_batch at(job, w.z);
+        const gemm_batch at(job, z);
         const int lane = threadIdx.x & 31, bytes = skr_type_bytes(job.bias.type);
         const char *bias = (const char *)job.bias.data;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int64_t m = min((int64_t)row + (threadIdx.x / 32 & 3) * 16 + lane / 4 + 8 * h, job.m - 1);
+            int64_t m = min((int64_t)row + (threadIdx.x / 32 & 3) * 16 + lane / 4 + 8 * h, at.m - 1);
             o.factor[h] = gemm_row_factor(job, at, m);
             o.more[h] = bias && job.bias_rows ? any_load1(job.bias.type, bias + m * job.bias.stride * bytes) : 0.0f;
         }
+    }
+
+    /* Before the sums are made. */
+    template <class W> __device__ __forceinline__ void read_options(int row, const W &w, options &o) const
+    {
+        if (w.slot >= 0 || job.work.plain == SKR_GEMM_ONE_FACTOR || (INTS && job.exact))
+            return;
+        read_rows(row, w.z, o);
+        const gemm_batch at(job, w.z);
+        const int lane = threadIdx.x & 31, bytes = skr_type_bytes(job.bias.type);
+        const char *bias = (const char *)job.bias.data + (GROUPS && job.bias.data ? at.bias * bytes : 0);
 #pragma unroll
         for (int i = 0; i < 2 * PARTS; i++) {
             int64_t n = column(w.col, (lane / 4 + i / 2 * 8) * 8 + (lane & 3) * 2 + i % 2);
@@ -356,10 +396,7 @@ template <class S, int BN> struct gemm_tma_out {
             if (part % EACH == EACH - 1) {
                 fence_async();
                 group_sync();
-                if (elected()) {
-                    tensor_store(&job.work.d, panel, first + part / EACH * 64, row, z);
-                    bulk_store_commit();
-                }
+                send(panel, first + part / EACH * 64, row, z);
             }
         }
     }
@@ -372,8 +409,7 @@ template <class S, int BN> struct gemm_tma_out {
         int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            if (m + 8 * h < job.m) {
-                char *to = row_of(at, m + 8 * h);
+            if (char *to = m + 8 * h < at.m ? row_of<4>(at, m + 8 * h) : NULL) {
 #pragma unroll
                 for (int i = 0; i < COUNT / 4; i++)
                     put_pair(to, n + (lane & 3) * 2 + i * 8, width, x[4 * i + 2 * h], x[4 * i + 2 * h + 1]);
