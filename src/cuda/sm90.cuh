@@ -87,6 +87,14 @@ SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
                  : "memory");
 }
 
+SKR_DEVICE void send16(uint32_t peer, float a, float b, float c, float d, uint32_t peer_barrier)
+{
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer),
+        "f"(a), "f"(b), "f"(c), "f"(d), "r"(peer_barrier)
+        : "memory");
+}
+
 /* The copy engine moves contiguous bytes to shared memory (addresses and size multiples of 16) and counts them on the
  * barrier as they arrive; barrier_expect() announced them. */
 SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
