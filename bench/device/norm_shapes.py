@@ -65,6 +65,8 @@ def entry(family, norm, t, n, f):
     if not fit or (fit[0] * lanes * f["vpt"] * vec >= 2 * n and lanes > 8):
         return None
     c, stages = fit[0], 2 if family.startswith("QUANT") else f.get("stages", 0)
+    if f.get("early") == 0:
+        stages = 2 if norm == "layer" else 1
     weights = f["vpt"] * vec * 4 if f.get("shared") else 0
     if family == "BACKWARD_RING":
         shared = f["threads"] * (f["slots"] * 32 + weights)

@@ -381,9 +381,9 @@ template <class V> V emu_shuffle(V v, int from)
     memcpy(&v, w, sizeof v);
     return v;
 }
-template <class V> V __shfl_sync(unsigned, V v, int lane)
+template <class V> V __shfl_sync(unsigned, V v, int lane, int width = 32)
 {
-    return emu_shuffle(v, lane);
+    return emu_shuffle(v, (threadIdx.x & 31 & -width) + lane % width);
 }
 template <class V> V __shfl_up_sync(unsigned, V v, int by)
 {

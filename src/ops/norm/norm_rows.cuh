@@ -6,7 +6,8 @@
  * thread, and is done: many small blocks on an SM, each in another phase, keep its reads and writes under way better
  * than blocks that stay. The input stays packed in registers. Parameters of the same type come packed too: the first G
  * vectors are asked for right after the input, so that they are there when the sum is, the others as registers become
- * free. Other parameters are loaded where they are used. */
+ * free. With G = 0 all of them come through shared memory, each thread's into slots of its own: no registers, and no
+ * wait for L2 between one vector and the next. Other parameters are loaded where they are used. */
 #ifndef SKR_NORM_ROWS_CUH
 #define SKR_NORM_ROWS_CUH
 
@@ -145,7 +146,7 @@ template <int T> SKR_DEVICE uint4 packed_ones()
 }
 
 template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_plain {
-    static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
+    static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, HELD = G ? G : 1;
 
     const skr_norm_job &job;
     int lane, first;  /* of this thread: its place, the first of its rows */
@@ -153,20 +154,23 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
     uint4 raw[RPG][VPT];
     norm_stats stats[RPG];
     const char *weight, *bias; /* where its first vector is */
-    uint4 w[G], b[CENTRE ? G : 1];
+    uint4 w[HELD], b[CENTRE ? HELD : 1];
+    uint32_t slots; /* with G = 0: this thread's first, THREADS from one to the next; biases after the weights */
 
     SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
+        extern __shared__ __align__(128) unsigned char dynamic[];
         Owner owner(memory);
         owner.start();
         wait_for_previous();
         let_next_start();
-        norm_plain k(job, owner);
+        norm_plain k(job, owner, shared_address(dynamic));
         k.rows(owner);
     }
 
-    __device__ __forceinline__ norm_plain(const skr_norm_job &j, const Owner &owner) : job(j)
+    __device__ __forceinline__ norm_plain(const skr_norm_job &j, const Owner &owner, uint32_t dynamic)
+        : job(j), slots(dynamic + threadIdx.x * 16)
     {
         lane = threadIdx.x % L, first = (owner.index() * Owner::groups + threadIdx.x / L) * RPG;
         row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, j.n);
@@ -191,8 +195,22 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
          */
         bool packed = CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
 #pragma unroll
-        for (int i = 0; i < G; i++)
+        for (int i = 0; i < (G ? G : VPT); i++)
             load_packed(packed, i);
+        if (G == 0)
+            copy_async_commit();
+#ifdef SKR_NORM_AHEAD
+        if (threadIdx.x == 0 && owner.size() > 1) {
+            int ahead = first + SKR_NORM_AHEAD / owner.size();
+            if (ahead < m) {
+                row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
+                asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                                 row_at<const char>(job.x, row_of(job.rows, ahead), skr_elem<T>::bytes) +
+                                 slice.first * 16),
+                             "r"(slice.count * 16));
+            }
+        }
+#endif
         owner.ready();
 #pragma unroll
         for (int r = 0; r < RPG; r++)
@@ -211,17 +229,41 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
             write<CENTRE>(m);
     }
 
+    static __device__ __forceinline__ uint32_t slot(int i)
+    {
+        return i * Owner::threads * 16;
+    }
+
     __device__ __forceinline__ void load_packed(bool packed, int i)
     {
-        if (packed && i < valid) {
-            w[i % G] = !CENTRE || job.weight.data ? load16_once(weight + i * L * 16) : packed_ones<T>();
+        if (!packed || i >= valid)
+            return;
+        if constexpr (G == 0) {
+            if (job.weight.data)
+                copy_async16(slots + slot(i), weight + i * L * 16);
+            if (CENTRE && job.bias.data)
+                copy_async16(slots + slot(VPT + i), bias + i * L * 16);
+        } else {
+            w[i % HELD] = !CENTRE || job.weight.data ? load16_once(weight + i * L * 16) : packed_ones<T>();
             if (CENTRE)
-                b[CENTRE ? i % G : 0] = job.bias.data ? load16_once(bias + i * L * 16) : make_uint4(0, 0, 0, 0);
+                b[CENTRE ? i % HELD : 0] = job.bias.data ? load16_once(bias + i * L * 16) : make_uint4(0, 0, 0, 0);
+        }
+    }
+
+    /* Vector i of the parameters into registers, where it is not yet. */
+    __device__ __forceinline__ void take_packed(int i)
+    {
+        if constexpr (G == 0) {
+            w[0] = job.weight.data ? shared_load16(slots + slot(i)) : packed_ones<T>();
+            if (CENTRE)
+                b[0] = job.bias.data ? shared_load16(slots + slot(VPT + i)) : make_uint4(0, 0, 0, 0);
         }
     }
 
     template <bool PACKED> __device__ __forceinline__ void write(int m)
     {
+        if (PACKED && G == 0)
+            copy_async_wait<0>();
         char *y[RPG];
 #pragma unroll
         for (int r = 0; r < RPG; r++)
@@ -232,17 +274,18 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
                 continue;
             float g[V], a[V];
             if (PACKED) {
-                opaque(w[i % G]);
-                unpack<T>(w[i % G], g);
+                take_packed(i);
+                opaque(w[i % HELD]);
+                unpack<T>(w[i % HELD], g);
                 if (job.weight_offset != 0.0f)
 #pragma unroll
                     for (int c = 0; c < V; c++)
                         g[c] += job.weight_offset;
                 if (CENTRE) {
-                    opaque(b[CENTRE ? i % G : 0]);
-                    unpack<T>(b[CENTRE ? i % G : 0], a);
+                    opaque(b[CENTRE ? i % HELD : 0]);
+                    unpack<T>(b[CENTRE ? i % HELD : 0], a);
                 }
-                if (i + G < VPT)
+                if (G && i + G < VPT)
                     load_packed(true, i + G);
             }
 #pragma unroll
