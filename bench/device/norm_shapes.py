@@ -16,7 +16,7 @@ FLAVOURS = {
 }
 FIELDS = {
     "PLAIN": "lanes threads vpt rows early blocks",
-    "PLAIN_CLUSTER": "threads vpt early blocks least most rows",
+    "PLAIN_CLUSTER": "threads vpt early blocks turns least most rows",
     "PLAIN_RING": "threads vpt slots least most",
     "RESIDUAL": "lanes threads vpt blocks",
     "RESIDUAL_CLUSTER": "threads vpt blocks least most walk",

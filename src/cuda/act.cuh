@@ -244,13 +244,17 @@ SKR_DEVICE void forward_all(float alpha, float limit, bool bf16, const float *g,
 #pragma unroll
     for (int c = 0; c < V && sigmoids; c++)
         top = fmaxf(top, fabsf(g[c]));
-    if (!sigmoids || top <= near_limit(ACT, alpha)) {
+    bool near = !sigmoids || top <= near_limit(ACT, alpha);
+    if (ACT == SKR_ACT_SILU && near && bf16) {
+#pragma unroll
+        for (int c = 0; c < V; c++) {
+            float f = g[c] * sigmoid_of_bf16(g[c]);
+            y[c] = GATED ? f * u[c] : f;
+        }
+    } else if (near) {
 #pragma unroll
         for (int c = 0; c < V; c++)
-            if (ACT == SKR_ACT_SILU && bf16)
-                y[c] = g[c] * sigmoid_of_bf16(g[c]) * (GATED ? u[c] : 1.0f);
-            else
-                y[c] = forward_of<ACT, GATED, true>(g[c], u[c], alpha, limit);
+            y[c] = forward_of<ACT, GATED, true>(g[c], u[c], alpha, limit);
     } else {
 #pragma unroll
         for (int c = 0; c < V; c++)

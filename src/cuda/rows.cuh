@@ -5,6 +5,13 @@
 
 #include "owner.cuh"
 
+/* Bytes of rows that start their way to L2 before the row at hand (norm_rows.cuh): what a GPU has under way at once and
+ * more, and a small part of L2. */
+#ifndef TUNE_AHEAD
+#define TUNE_AHEAD 13 << 19
+#endif
+enum { SKR_ROWS_AHEAD = TUNE_AHEAD };
+
 /* The vectors of a row that belong to one thread of its owner. */
 template <class Owner> struct row_slice {
     int first, count; /* vectors of this block: first of the row, how many */

@@ -349,6 +349,7 @@ INSTRUCTION(fence_proxy_async_shared_cta, , )
 INSTRUCTION(griddepcontrol_launch_dependents, , )
 INSTRUCTION(griddepcontrol_wait, , )
 INSTRUCTION(prefetch_tensormap, , const void *)
+INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
 INSTRUCTION(setmaxnreg_dec_sync_aligned_u32, , int)
 INSTRUCTION(setmaxnreg_inc_sync_aligned_u32, , int)
 

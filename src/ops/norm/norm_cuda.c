@@ -34,12 +34,12 @@ static skr_cuda_kernel plain_kernel[] = {
 #include "norm_kernels.def"
 };
 static const skr_rows_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most)                                        \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, turns, least, most)                                 \
     {TYPE_##type + norm,                                                                                               \
      threads,                                                                                                          \
      threads,                                                                                                          \
      vpt,                                                                                                              \
-     1,                                                                                                                \
+     turns,                                                                                                            \
      PARAMS(norm, early),                                                                                              \
      least,                                                                                                            \
      most,                                                                                                             \
@@ -48,7 +48,7 @@ static const skr_rows_shape plain_wide_shape[] = {
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most)                                        \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, turns, least, most)                                 \
     SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_plain_" #type "_c" #threads "x" #vpt "e" #early,                         \
                PARAMS(norm, early) * threads * vpt * 16, SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"

@@ -147,6 +147,7 @@ template <int T> SKR_DEVICE uint4 packed_ones()
 
 template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_plain {
     static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, HELD = G ? G : 1;
+    static constexpr bool WALKS = CENTRE && G == 0 && Owner::groups == 1;
 
     const skr_norm_job &job;
     int lane, first;  /* of this thread: its place, the first of its rows */
@@ -166,7 +167,31 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
         wait_for_previous();
         let_next_start();
         norm_plain k(job, owner, shared_address(dynamic));
-        k.rows(owner);
+        if (G == 0 && k.simple(k.first))
+            k.template load<true>();
+        else
+            k.template load<false>();
+        if (G == 0)
+            k.load_params();
+#pragma unroll
+        for (int i = 0; i < G; i++)
+            k.load_packed(i);
+        owner.ready();
+        for (int m = (int)job.rows.m;;) {
+            k.ask_ahead(owner);
+            k.make_stats(owner);
+            int next = WALKS ? k.first + owner.count() * RPG : m;
+            if (G == 0 && k.packed() && job.weight_offset == 0.0f && k.simple(k.first) &&
+                (next >= m || k.simple(next)))
+                k.template write<true, true>(next);
+            else if (k.packed())
+                k.template write<true, false>(next);
+            else
+                k.template write<CENTRE, false>(next);
+            if (next >= m)
+                break;
+            k.first = next;
+        }
     }
 
     __device__ __forceinline__ norm_plain(const skr_norm_job &j, const Owner &owner, uint32_t dynamic)
@@ -178,40 +203,50 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
         weight = (const char *)job.weight.data + start * 16, bias = (const char *)job.bias.data + start * 16;
     }
 
-    __device__ __forceinline__ void rows(Owner &owner)
+    /* The rows from this one on are there and have one stride, and this thread has all its vectors of them. */
+    __device__ __forceinline__ bool simple(int row) const
     {
-        int m = (int)job.rows.m;
+        return valid == VPT && job.rows.n_dims == 1 && row + RPG <= job.rows.m;
+    }
+
+    /* Where this thread's first vector of a row is. */
+    template <class P, bool SIMPLE> __device__ __forceinline__ P *vectors_of(const skr_rows &t, int row) const
+    {
+        return row_at<P>(t, SIMPLE ? skr_row{{row, 0, 0, 0}, true} : row_of(job.rows, row), skr_elem<T>::bytes) +
+               start * 16;
+    }
+
+    /* SIMPLE, here and below: see simple(). Without a question at each vector the compiler can put accesses side by
+     * side. */
+    template <bool SIMPLE> __device__ __forceinline__ void load()
+    {
 #pragma unroll
         for (int r = 0; r < RPG; r++) {
-            const char *p = row_at<const char>(job.x, row_of(job.rows, first + r), skr_elem<T>::bytes) + start * 16;
+            const char *p = vectors_of<const char, SIMPLE>(job.x, first + r);
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
-                raw[r][i] = make_uint4(0, 0, 0, 0);
-                if (first + r < m && i < valid)
+                if (!SIMPLE)
+                    raw[r][i] = make_uint4(0, 0, 0, 0);
+                if (SIMPLE || (first + r < job.rows.m && i < valid))
                     raw[r][i] = load16_once(p + i * L * 16);
             }
         }
-        /* Parameters of type T stay packed until they are used; others (rms_norm only) are loaded and converted then.
-         */
-        bool packed = CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
-#pragma unroll
-        for (int i = 0; i < (G ? G : VPT); i++)
-            load_packed(packed, i);
-        if (G == 0)
-            copy_async_commit();
-#ifdef SKR_NORM_AHEAD
-        if (threadIdx.x == 0 && owner.size() > 1) {
-            int ahead = first + SKR_NORM_AHEAD / owner.size();
-            if (ahead < m) {
-                row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
-                asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                                 row_at<const char>(job.x, row_of(job.rows, ahead), skr_elem<T>::bytes) +
-                                 slice.first * 16),
-                             "r"(slice.count * 16));
-            }
+    }
+
+    /* This block's slice of a row that some block will load soon starts its way to L2: what is under way from memory
+     * does then not depend on how many rows fit the registers. */
+    __device__ __forceinline__ void ask_ahead(const Owner &owner) const
+    {
+        int64_t bytes = job.n * skr_elem<T>::bytes, row = first + max(1, (int)(SKR_ROWS_AHEAD / bytes));
+        if (G == 0 && threadIdx.x == 0 && job.rows.n_dims == 1 && row < job.rows.m) {
+            row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
+            owner.ask((const char *)job.x.data + row * job.x.stride[0] * skr_elem<T>::bytes + slice.first * 16,
+                      slice.count * 16);
         }
-#endif
-        owner.ready();
+    }
+
+    __device__ __forceinline__ void make_stats(Owner &owner)
+    {
 #pragma unroll
         for (int r = 0; r < RPG; r++)
             stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid,
@@ -221,12 +256,8 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
                                                  });
 #pragma unroll
         for (int r = 0; r < RPG; r++)
-            if (lane == 0 && owner.rank() == 0 && first + r < m)
+            if (lane == 0 && owner.rank() == 0 && first + r < job.rows.m)
                 save_stats<CENTRE>(job, row_of(job.rows, first + r), stats[r]);
-        if (packed)
-            write<true>(m);
-        else
-            write<CENTRE>(m);
     }
 
     static __device__ __forceinline__ uint32_t slot(int i)
@@ -234,16 +265,36 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
         return i * Owner::threads * 16;
     }
 
-    __device__ __forceinline__ void load_packed(bool packed, int i)
+    /* Parameters of type T stay packed until they are used; others (rms_norm only) are loaded and converted then. */
+    __device__ __forceinline__ bool packed() const
     {
-        if (!packed || i >= valid)
+        return CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
+    }
+
+    /* With G = 0: all of them, once for all rows, and ones and zeros for what is absent. */
+    __device__ __forceinline__ void load_params() const
+    {
+        if (!packed())
             return;
-        if constexpr (G == 0) {
-            if (job.weight.data)
+#pragma unroll
+        for (int i = 0; i < VPT; i++) {
+            if (i >= valid)
+                continue;
+            if (!CENTRE || job.weight.data)
                 copy_async16(slots + slot(i), weight + i * L * 16);
+            else
+                shared_store16(slots + slot(i), packed_ones<T>());
             if (CENTRE && job.bias.data)
                 copy_async16(slots + slot(VPT + i), bias + i * L * 16);
-        } else {
+            else if (CENTRE)
+                shared_store16(slots + slot(VPT + i), make_uint4(0, 0, 0, 0));
+        }
+        copy_async_commit();
+    }
+
+    __device__ __forceinline__ void load_packed(int i)
+    {
+        if (packed() && i < valid) {
             w[i % HELD] = !CENTRE || job.weight.data ? load16_once(weight + i * L * 16) : packed_ones<T>();
             if (CENTRE)
                 b[CENTRE ? i % HELD : 0] = job.bias.data ? load16_once(bias + i * L * 16) : make_uint4(0, 0, 0, 0);
@@ -254,30 +305,34 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
     __device__ __forceinline__ void take_packed(int i)
     {
         if constexpr (G == 0) {
-            w[0] = job.weight.data ? shared_load16(slots + slot(i)) : packed_ones<T>();
+            w[0] = shared_load16(slots + slot(i));
             if (CENTRE)
-                b[0] = job.bias.data ? shared_load16(slots + slot(VPT + i)) : make_uint4(0, 0, 0, 0);
+                b[0] = shared_load16(slots + slot(VPT + i));
         }
     }
 
-    template <bool PACKED> __device__ __forceinline__ void write(int m)
+    /* Registers that a row leaves are filled with the next one's vectors at once. */
+    template <bool PACKED, bool SIMPLE> __device__ __forceinline__ void write(int next)
     {
         if (PACKED && G == 0)
             copy_async_wait<0>();
+        int m = (int)job.rows.m;
         char *y[RPG];
+        const char *x[RPG];
 #pragma unroll
         for (int r = 0; r < RPG; r++)
-            y[r] = row_at<char>(job.y, row_of(job.rows, first + r), skr_elem<T>::bytes) + start * 16;
+            y[r] = vectors_of<char, SIMPLE>(job.y, first + r),
+            x[r] = vectors_of<const char, SIMPLE>(job.x, WALKS ? next + r : 0);
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
-            if (i >= valid)
+            if (!SIMPLE && i >= valid)
                 continue;
             float g[V], a[V];
             if (PACKED) {
                 take_packed(i);
                 opaque(w[i % HELD]);
                 unpack<T>(w[i % HELD], g);
-                if (job.weight_offset != 0.0f)
+                if (!SIMPLE && job.weight_offset != 0.0f)
 #pragma unroll
                     for (int c = 0; c < V; c++)
                         g[c] += job.weight_offset;
@@ -286,7 +341,7 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
                     unpack<T>(b[CENTRE ? i % HELD : 0], a);
                 }
                 if (G && i + G < VPT)
-                    load_packed(true, i + G);
+                    load_packed(i + G);
             }
 #pragma unroll
             for (int r = 0; r < RPG; r++) {
@@ -301,9 +356,13 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
                     float h = normal<CENTRE>(stats[r], f[c]);
                     f[c] = CENTRE ? __fmaf_rn(h, g[c], a[c]) : h * g[c];
                 }
-                if (first + r < m)
+                if (SIMPLE || first + r < m)
                     store16_once(y[r] + i * L * 16, pack<T>(f));
+                if (WALKS && next + r < m)
+                    raw[r][i] = load16_once(x[r] + i * L * 16);
             }
+            if (SIMPLE && WALKS)
+                __syncwarp(); /* or ptxas opens all vectors first, and the next row's loads come last */
         }
     }
 };

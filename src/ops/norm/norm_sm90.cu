@@ -6,7 +6,7 @@
 #include "norm_lean.cuh"
 #include "norm_ring.cuh"
 
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most)                                        \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, turns, least, most)                                 \
     FORWARD(skr_##norm##_norm_plain_##type##_c##threads##x##vpt##e##early, threads, blocks,                            \
             norm_plain<CENTRE_##norm, TYPE_##type, cluster_owner<threads>, vpt, 1, early>)
 #define SKR_PLAIN_RING(norm, type, threads, p, slots, least, most)                                                     \
