@@ -16,7 +16,7 @@ FLAVOURS = {
 }
 FIELDS = {
     "PLAIN": "lanes threads vpt rows early blocks",
-    "PLAIN_CLUSTER": "threads vpt early blocks turns least most rows",
+    "PLAIN_CLUSTER": "threads vpt early blocks least most walk rows",
     "PLAIN_RING": "threads vpt slots least most",
     "RESIDUAL": "lanes threads vpt blocks",
     "RESIDUAL_CLUSTER": "threads vpt blocks least most walk",
@@ -83,7 +83,7 @@ def entry(family, norm, t, n, f):
     e = dict(kind=kind, type=t, n=n, lanes=lanes, threads=f["threads"] + (64 if family == "BACKWARD_RING" else 32 * ring), vpt=f["vpt"], cluster=c, rpg=f.get("rows", 1), stages=stages,
              blocks=f.get("blocks", 1), shared=shared, name=f"{norm}_{t}_{args}", shape=f"{args}_c{c}", flavour="", struct=struct)
     if kind.endswith("plain"):
-        e["grids"] = ["walk" if ring else "once"]
+        e["grids"] = ["walk" if ring or f.get("walk") else "once"]
     return e
 
 

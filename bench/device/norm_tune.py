@@ -299,7 +299,7 @@ class Runner:
             counts = {fit, 128 // c, 132 // c, 256 // c, 264 // c} if c > 1 else {fit} | {self.sms * i for i in (1, 2, 3, 4, 6, 8)}
             return {f"p{p}": p for p in sorted(counts) if 0 < p <= fit and p <= m and p * e["n"] * 4 <= 1 << 28}
         tiles = -(-m // (e["threads"] // e["lanes"] * e["rpg"]))
-        grids = {"once": tiles * c, "by2": -(-tiles // 2) * c, "by3": -(-tiles // 3) * c, f"walk{fit}": min(tiles, fit) * c}
+        grids = {"once": tiles * c, f"walk{fit}": min(tiles, fit) * c}
         return {k: v for k, v in grids.items() if "grids" not in e or k.rstrip("0123456789") in e["grids"]}
 
     def call(self, e, case, k, grid, rows):

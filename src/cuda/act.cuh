@@ -262,9 +262,8 @@ SKR_DEVICE void forward_all(float alpha, float limit, bool bf16, const float *g,
     }
 }
 
-template <bool GATED, int V>
-SKR_DEVICE void forward_vector(int act, float alpha, float limit, const float *g, const float *u, float *y,
-                               bool bf16 = false)
+template <bool GATED, int V> SKR_DEVICE void forward_vector(int act, float alpha, float limit, const float *g,
+                                                            const float *u, float *y, bool bf16 = false)
 {
 #define ONE(ACT)                                                                                                       \
     case ACT:                                                                                                          \

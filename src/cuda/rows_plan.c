@@ -41,7 +41,7 @@ bool skr_plan_rows_cluster(const skr_rows_problem *p, const skr_target *target, 
         int cluster = skr_rows_cluster(p->n, s, p->vec);
         if (s->type != p->type || !cluster || shared > SKR_ROWS_SHARED)
             continue;
-        int64_t rows = skr_ceil_div(p->m, s->rows), most = skr_rows_resident(target->n_sms, cluster) * s->walk;
+        int64_t rows = p->m, most = skr_rows_resident(target->n_sms, cluster) * s->walk;
         if (s->walk && rows > most)
             rows = most > 0 ? most : 1;
         skr_step *step = skr_plan_step(plan);

@@ -13,7 +13,7 @@
 /* A kernel instance of an op's list (norm_kernels.def). */
 typedef struct skr_rows_shape {
     int type, lanes, threads, vpt;
-    int rows;        /* of a group of lanes at once; of a cluster one after the other */
+    int rows;        /* of a group of lanes at once */
     int stages;      /* rows on their way in shared memory */
     int least, most; /* blocks of a cluster */
     int walk;        /* forward: blocks an SM, 0: one per tile; backward: parts */

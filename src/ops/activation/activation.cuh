@@ -1,9 +1,9 @@
 /* activation.cuh - activation and activation_backward on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * flat: one or two vectors of 16 bytes a thread and done, all float tensors of one type. rows: an owner (some lanes, a block)
- * keeps a row of results in registers for its scale. any: elements of any type and alignment, and rows that are walked
- * twice. columns: a thread walks down its columns and leaves their sums for dbias. */
+ * flat: one or two vectors of 16 bytes a thread and done, all float tensors of one type. rows: an owner (some lanes, a
+ * block) keeps a row of results in registers for its scale. any: elements of any type and alignment, and rows that are
+ * walked twice. columns: a thread walks down its columns and leaves their sums for dbias. */
 #ifndef SKR_ACTIVATION_CUH
 #define SKR_ACTIVATION_CUH
 

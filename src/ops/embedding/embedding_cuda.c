@@ -37,7 +37,7 @@ saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, con
     int64_t each = which == COPY_SHORT ? 1 : 4;
     while (1 << bits < SKR_EMBED_THREADS && 1 << bits < vectors && (bits < 3 || each << bits < vectors))
         bits++;
-    job->vectors = (int32_t)skr_min(vectors, INT32_MAX);
+    job->vectors = (int32_t)vectors;
     job->lane_bits = bits;
     plan->variant = variants[which];
     skr_step *step = skr_plan_step(plan);

@@ -34,22 +34,14 @@ static skr_cuda_kernel plain_kernel[] = {
 #include "norm_kernels.def"
 };
 static const skr_rows_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, turns, least, most)                                 \
-    {TYPE_##type + norm,                                                                                               \
-     threads,                                                                                                          \
-     threads,                                                                                                          \
-     vpt,                                                                                                              \
-     turns,                                                                                                            \
-     PARAMS(norm, early),                                                                                              \
-     least,                                                                                                            \
-     most,                                                                                                             \
-     0,                                                                                                                \
-     "plain " #type " cluster " #threads "x" #vpt},
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+    {TYPE_##type + norm,  threads, threads, vpt,  1,                                                                   \
+     PARAMS(norm, early), least,   most,    walk, "plain " #type " cluster " #threads "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, turns, least, most)                                 \
-    SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_plain_" #type "_c" #threads "x" #vpt "e" #early,                         \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+    SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_plain_" #type "_c" #threads "x" #vpt "_" #least,                         \
                PARAMS(norm, early) * threads * vpt * 16, SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"
 };

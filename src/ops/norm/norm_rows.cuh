@@ -181,8 +181,7 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
             k.ask_ahead(owner);
             k.make_stats(owner);
             int next = WALKS ? k.first + owner.count() * RPG : m;
-            if (G == 0 && k.packed() && job.weight_offset == 0.0f && k.simple(k.first) &&
-                (next >= m || k.simple(next)))
+            if (G == 0 && k.packed() && job.weight_offset == 0.0f && k.simple(k.first) && (next >= m || k.simple(next)))
                 k.template write<true, true>(next);
             else if (k.packed())
                 k.template write<true, false>(next);
@@ -203,10 +202,10 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
         weight = (const char *)job.weight.data + start * 16, bias = (const char *)job.bias.data + start * 16;
     }
 
-    /* The rows from this one on are there and have one stride, and this thread has all its vectors of them. */
+    /* The rows from this one on are there and have one stride, and the warp has all its vectors of them. */
     __device__ __forceinline__ bool simple(int row) const
     {
-        return valid == VPT && job.rows.n_dims == 1 && row + RPG <= job.rows.m;
+        return !__any_sync(0xffffffffu, valid < VPT) && job.rows.n_dims == 1 && row + RPG <= (int)job.rows.m;
     }
 
     /* Where this thread's first vector of a row is. */
@@ -237,8 +236,11 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
      * does then not depend on how many rows fit the registers. */
     __device__ __forceinline__ void ask_ahead(const Owner &owner) const
     {
-        int64_t bytes = job.n * skr_elem<T>::bytes, row = first + max(1, (int)(SKR_ROWS_AHEAD / bytes));
-        if (G == 0 && threadIdx.x == 0 && job.rows.n_dims == 1 && row < job.rows.m) {
+        if (G > 0 || threadIdx.x != 0 || job.rows.n_dims > 1)
+            return;
+        int m = (int)job.rows.m, bytes = (int)job.n * skr_elem<T>::bytes;
+        int row = first + max(1, (owner.count() < m ? SKR_ROWS_AHEAD_WALKING : SKR_ROWS_AHEAD) / bytes);
+        if (row < m) {
             row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
             owner.ask((const char *)job.x.data + row * job.x.stride[0] * skr_elem<T>::bytes + slice.first * 16,
                       slice.count * 16);
@@ -249,11 +251,10 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
     {
 #pragma unroll
         for (int r = 0; r < RPG; r++)
-            stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid,
-                                                 [&](int i, float *f) {
-                                                     opaque(raw[r][i]);
-                                                     unpack<T>(raw[r][i], f);
-                                                 });
+            stats[r] = row_stats<CENTRE, V, VPT>(owner, job.n, job.eps, valid, [&](int i, float *f) {
+                opaque(raw[r][i]);
+                unpack<T>(raw[r][i], f);
+            });
 #pragma unroll
         for (int r = 0; r < RPG; r++)
             if (lane == 0 && owner.rank() == 0 && first + r < job.rows.m)

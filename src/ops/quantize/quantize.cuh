@@ -1,8 +1,8 @@
 /* quantize.cuh - quantize and dequantize on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * flat: some vectors of 16 bytes a thread; the lanes whose vectors share a scale agree on it by shuffles. rows: an owner
- * keeps a row in registers. tile: a block keeps 128 x 128 elements in registers. any: everything else, element by
+ * flat: some vectors of 16 bytes a thread; the lanes whose vectors share a scale agree on it by shuffles. rows: an
+ * owner keeps a row in registers. tile: a block keeps 128 x 128 elements in registers. any: everything else, element by
  * element. A scale for the whole tensor comes from two small kernels before. */
 #ifndef SKR_QUANTIZE_CUH
 #define SKR_QUANTIZE_CUH

@@ -148,8 +148,7 @@ SKR_DEVICE int place_of(int i)
 
 /* STAGES stages of the bitonic sort at once, distances 2^top and below, on 2^STAGES elements in registers. run: length
  * of the sorted runs that are being made. */
-template <int THREADS, int STAGES, class Number>
-SKR_DEVICE void bitonic_stages(Number *a, int size, int run, int top)
+template <int THREADS, int STAGES, class Number> SKR_DEVICE void bitonic_stages(Number *a, int size, int run, int top)
 {
     constexpr int E = 1 << STAGES;
     int low = top - STAGES + 1; /* log2 of the smallest distance */
@@ -199,9 +198,8 @@ template <int THREADS, class Number> SKR_DEVICE void bitonic_sort(Number *a, int
 }
 
 /* softmax over the k sorted values and the outputs. */
-template <int T, int THREADS, class Format>
-SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x, const typename Format::type *list,
-                        topk_shared &s)
+template <int T, int THREADS, class Format> SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x,
+                                                                    const typename Format::type *list, topk_shared &s)
 {
     constexpr int bytes = skr_elem<T>::bytes;
     auto value = [&](int i) { return any_load1(T, x + (int64_t)Format::index(list[place_of(i)]) * bytes); };

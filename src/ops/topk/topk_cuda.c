@@ -71,8 +71,7 @@ saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_tar
     if (cap > (int64_t)1 << 30)
         return skr_fail(call, SAKER_UNSUPPORTED, "values and indices have k = %lld, expected at most 2^30 on CUDA",
                         (long long)job->k);
-    return skr_take_done(call, in_shared ? 0 : skr_mul(step->grid, skr_mul(SKR_TOPK_PADDED(cap), number)),
-                         plan);
+    return skr_take_done(call, in_shared ? 0 : skr_mul(step->grid, skr_mul(SKR_TOPK_PADDED(cap), number)), plan);
 }
 
 /* ---------------------------------------------------------------- gradient */
