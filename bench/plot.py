@@ -28,6 +28,11 @@ STYLE = {
     "cuDNN": ("#16a085", "X", "-"),
     "FlexAttention": ("#8e6e53", "*", "-"),
     "QuACK": ("#a05fd0", "D", "-"),
+    "auto": ("#2f7ed8", "o", "-"),
+    "data-parallel": ("#c8a415", "v", "-"),
+    "persistent": ("#2f9e57", "^", "-"),
+    "split-K": ("#b0508f", "P", "-"),
+    "stream-K": ("#16a085", "X", "-"),
     "copy": ("#8a8a8a", None, "--"),
 }
 GREY = "#7f7f7f"
@@ -126,6 +131,20 @@ def draw_lengths(path, title, rows, dtype):
     save(figure, path, title)
 
 
+def draw_schedules(path, title, rows):
+    """TFLOP/s over what a walk varies: each schedule alone, the one that is chosen, and cuBLAS."""
+    walks = list(dict.fromkeys(row["walk"] for row in rows))
+    figure, axes = plt.subplots(1, len(walks), figsize=(4.8 * len(walks), 3.6), squeeze=False)
+    for axis, walk in zip(axes[0], walks):
+        found = {}
+        for row in (row for row in rows if row["walk"] == walk):
+            found.setdefault(row["who"], []).append((row["x"], row["gflops"] * 1e-3))
+        lines(axis, found, sorted({row["x"] for row in rows if row["walk"] == walk}), walk)
+        axis.set_ylim(bottom=0)
+    axes[0][0].set_ylabel("TFLOP/s")
+    save(figure, path, title)
+
+
 def machine_of(stem):
     return stem.split("-peers")[0]
 
@@ -141,6 +160,9 @@ def main():
     quack = recorded.get("quack-h200-recorded", {}).get("rows", [])
     os.makedirs(PLOTS, exist_ok=True)
     for stem, result in recorded.items():
+        if result.get("what") == "schedules":
+            title = f"{result['machine']}, PyTorch {result['torch']}, Saker {result['version']} ({result['commit']}), bf16"
+            draw_schedules(os.path.join(PLOTS, f"{stem}.svg"), title, result["rows"])
         if result.get("what") != "peers":
             continue
         rows = result["rows"]

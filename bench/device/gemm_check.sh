@@ -18,24 +18,31 @@ cat "$out"/gemm-check-*.log > "$out/gemm-check.log" && rm "$out"/gemm-check-*.lo
 grep -a FAIL "$out/gemm-check.log" | head -n 12
 grep -ah ' cases, ' "$out/gemm-check.log"
 grep -aq FAIL "$out/gemm-check.log" && failed=1
+timeout 90 "$build/saker" check --device cuda --op grouped_gemm --all > "$out/grouped_gemm-check.log" 2>&1 || failed=1
+grep -a FAIL "$out/grouped_gemm-check.log" | head -n 12
+tail -n 1 "$out/grouped_gemm-check.log"
 for op in grouped_gemm gemm; do # the portable kernels too
     SAKER_CUDA_ISA=sm80 timeout 90 "$build/saker" check --device cuda --op $op --all > "$out/$op-portable.log" 2>&1 || failed=1
     grep -a FAIL "$out/$op-portable.log" | head -n 12
     tail -n 1 "$out/$op-portable.log"
 done
-# The kinds of kernel, one small case each: general, few rows, f32, and Hopper's with and without a second kernel.
+# The kinds of kernel, one small case each: general, few rows, f32, Hopper's with and without a second kernel, after a copy with k along
+# memory, and of groups.
 tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for check in memcheck racecheck; do
-    for case in "f32 f32 f32 5x6x7 rrr" "bf16 bf16 bf16 6x37x104 rcr" "f32 f32 f32 132x200x44 rrr" \
-        "bf16 bf16 bf16 64x256x64 rcr" "bf16 bf16 bf16 130x272x200 rcr split" "bf16 bf16 f32 130x272x200 rcr bbf16 gelu"; do
+    for case in "gemm|f32 f32 f32 5x6x7 rrr" "gemm|bf16 bf16 bf16 6x37x104 rcr" "gemm|f32 f32 f32 132x200x44 rrr" \
+        "gemm|bf16 bf16 bf16 64x256x64 rcr" "gemm|bf16 bf16 bf16 130x272x200 rcr split" \
+        "gemm|bf16 bf16 f32 130x272x200 rcr bbf16 gelu" "gemm|i8 i8 i32 272x264x250 crr" "gemm|f32 f32 f32 272x264x250 crr tf32" \
+        "grouped_gemm|bf16 bf16 f16 rows 3x400x272x136 columns bf32 gelu" "grouped_gemm|f16 f16 f16 rows 50x7x24x8" \
+        "grouped_gemm|bf16 bf16 bf16 k 3x1600x392x200 columns"; do
         [ -n "$tool" ] || continue
-        timeout 20 "$tool" --tool "$check" --error-exitcode 99 "$build/saker" check --device cuda --op gemm --case "$case" \
+        timeout 20 "$tool" --tool "$check" --error-exitcode 99 "$build/saker" check --device cuda --op "${case%%|*}" --case "${case#*|}" \
             > "$out/gemm-$check.log" 2>&1 || { echo "$check: $case"; tail -n 3 "$out/gemm-$check.log"; failed=1; }
     done
 done
 for check in memcheck racecheck; do
     for case in "gemm|bf16 bf16 bf16 33x131x141 rrr" "gemm|bf16 i4 f32 36x136x256 rrr group37 zi8" \
-        "gemm|bf16 bf16 bf16 130x528x440 rrr stream" "grouped_gemm|bf16 bf16 bf16 rows 3x400x264x136 gather scatter" \
+        "gemm|bf16 bf16 bf16 130x272x200 rrr stream" "gemm|f32 f32 f32 140x132x103 grr tf32" "grouped_gemm|bf16 bf16 bf16 rows 3x400x264x136 gather scatter" \
         "grouped_gemm|bf16 bf16 bf16 k 3x400x136x264 columns"; do
         [ -n "$tool" ] || continue
         SAKER_CUDA_ISA=sm80 timeout 20 "$tool" --tool "$check" --error-exitcode 99 "$build/saker" check --device cuda \

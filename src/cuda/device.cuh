@@ -260,10 +260,12 @@ SKR_DEVICE void copy_async4(uint32_t to, const void *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
-/* Zero where it is not there. */
-SKR_DEVICE void copy_async4_or_zero(uint32_t to, const void *from, bool there)
+/* Zero where any of the bits is set. */
+SKR_DEVICE void copy_async4_unless(uint32_t to, const void *from, uint32_t bits)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+    asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\ncp.async.ca.shared.global [%0], [%1], 4, p;\n}" ::"r"(to),
+                 "l"(from), "r"(bits)
+                 : "memory");
 }
 
 /* The first bytes of 16, and zeros. */

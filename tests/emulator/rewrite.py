@@ -42,10 +42,12 @@ def instruction(template):
         line = re.sub(r"^@!?\w+ ", "", line.strip(" {}"))
         if "cluster_ctarank" in line or "cluster_nctarank" in line:
             return re.search(r"cluster_n?ctarank", line).group()
+        if line.startswith("setp.ne.u32"):  # the condition of what follows
+            continue
         if line and not line.startswith((".reg", "mov")) and not line.endswith(":"):
-            size = re.search(r"\], (\d+)", line)  # cp.async has its size behind the addresses
+            size = re.search(r"\], (\d+)(, [a-z])?", line)  # cp.async has its size behind the addresses, then a condition
             copied = line.startswith("cp.async.c") and size
-            return line.split()[0] + ("." + size.group(1) if copied else "")
+            return line.split()[0] + ("." + size.group(1) + (".unless" if size.group(2) else "") if copied else "")
     return None
 
 

@@ -306,6 +306,8 @@ INSTRUCTION(st_shared_u32, emu_write_shared(p, a), uint32_t p, uint32_t a)
 COPY(cp_async_cg_shared_global_16, 16)
 COPY(cp_async_ca_shared_global_8, 8)
 COPY(cp_async_ca_shared_global_4, 4)
+INSTRUCTION(cp_async_ca_shared_global_4_unless, emu_copy(to, from, 4, bits ? 0 : 4), uint32_t to, const void *from,
+            uint32_t bits)
 INSTRUCTION(cp_async_commit_group, emu_copy_commit(), )
 INSTRUCTION(cp_async_wait_group, emu_copy_wait(groups), int groups)
 
@@ -342,7 +344,7 @@ INSTRUCTION(cp_async_bulk_tensor_3d_global_shared_cta_bulk_group, emu_tensor_sto
 INSTRUCTION(cp_async_bulk_commit_group, emu_store_commit(), )
 INSTRUCTION(cp_async_bulk_wait_group, emu_store_wait(groups), int groups)
 INSTRUCTION(cp_async_bulk_wait_group_read, emu_store_wait(groups), int groups)
-INSTRUCTION(bar_sync, emu_bar(id, 128), int id)
+INSTRUCTION(bar_sync, emu_bar(id, threads), int id, int threads = 128)
 /* What only orders memory, or asks for speed. */
 INSTRUCTION(fence_mbarrier_init_release_cluster, , )
 INSTRUCTION(fence_proxy_async_shared_cta, , )

@@ -15,6 +15,12 @@
 _Static_assert((int)neonmm_BF16_MR == 8 && (int)neonmm_BF16_NR == 12, "the tile is 8 x 12");
 _Static_assert((int)neonmm_I8_MR == 8 && (int)neonmm_I8_NR == 12, "the tile is 8 x 12");
 
+/* f of every accumulator. */
+#define MM_FOUR(f, r0, r1, r2, r3) f(r0) f(r1) f(r2) f(r3)
+#define MM_ALL(f)                                                                                                      \
+    MM_FOUR(f, 8, 9, 10, 11)                                                                                           \
+    MM_FOUR(f, 12, 13, 14, 15)                                                                                         \
+    MM_FOUR(f, 16, 17, 18, 19) MM_FOUR(f, 20, 21, 22, 23) MM_FOUR(f, 24, 25, 26, 27) MM_FOUR(f, 28, 29, 30, 31)
 #define MM_ZERO(r) "movi v" #r ".2d, #0\n"
 /* Two and four blocks of one pair of columns. */
 #define MM_HALF(op, type, b, i, j, r0, r1)                                                                             \
@@ -62,32 +68,40 @@ _Static_assert((int)neonmm_I8_MR == 8 && (int)neonmm_I8_NR == 12, "the tile is 8
     "stp q2, q3, [%[t], #" #i " * 96 + 32]\n"                                                                          \
     "stp q4, q5, [%[t], #" #i " * 96 + 64]\n"
 
+/* From operands of the first group of k in registers 0 to 7 to the sums of n groups; a and b end behind them. */
+#define MM_SUMS(op, type)                                                                                              \
+    "subs %[n], %[n], #3\n" /* pairs that have a group after them */                                                   \
+    "b.lt 2f\n"                                                                                                        \
+    "1:\n" MM_FIRST(op, type) MM_SECOND(op, type) "subs %[n], %[n], #2\n"                                              \
+                                                  "add %[a], %[a], #128\n"                                             \
+                                                  "add %[b], %[b], #192\n"                                             \
+                                                  "b.ge 1b\n"                                                          \
+                                                  "2:\n"                                                               \
+                                                  "tbnz %[n], #0, 3f\n" /* two are left, or one */                     \
+        MM_LAST_FIRST(op, type) "add %[a], %[a], #64\n"                                                                \
+                                "add %[b], %[b], #96\n"                                                                \
+                                "b 4f\n"                                                                               \
+                                "3:\n" MM_FIRST(op, type) MM_LAST_SECOND(op, type) "add %[a], %[a], #128\n"            \
+                                                                                   "add %[b], %[b], #192\n"            \
+                                                                                   "4:\n"
+
+#define MM_CLOBBERS                                                                                                    \
+    "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",     \
+        "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29",       \
+        "v30", "v31"
+
+#define MM_OPERANDS                                                                                                    \
+    "ldp q0, q1, [%[a]]\n"                                                                                             \
+    "ldp q2, q3, [%[a], #32]\n"                                                                                        \
+    "ldp q4, q5, [%[b]]\n"                                                                                             \
+    "ldp q6, q7, [%[b], #32]\n"
 #define MM_TILE(op, type)                                                                                              \
-    __asm__ volatile(MM_ZERO(8) MM_ZERO(9) MM_ZERO(10) MM_ZERO(11) MM_ZERO(12) MM_ZERO(13) MM_ZERO(14) MM_ZERO(15)     \
-                         MM_ZERO(16) MM_ZERO(17) MM_ZERO(18) MM_ZERO(19) MM_ZERO(20) MM_ZERO(21) MM_ZERO(22) MM_ZERO(  \
-                             23) MM_ZERO(24) MM_ZERO(25) MM_ZERO(26) MM_ZERO(27) MM_ZERO(28) MM_ZERO(29) MM_ZERO(30)   \
-                             MM_ZERO(31) "ldp q0, q1, [%[a]]\n"                                                        \
-                                         "ldp q2, q3, [%[a], #32]\n"                                                   \
-                                         "ldp q4, q5, [%[b]]\n"                                                        \
-                                         "ldp q6, q7, [%[b], #32]\n"                                                   \
-                                         "subs %[n], %[n], #3\n" /* pairs that have a group after them */              \
-                                         "b.lt 2f\n"                                                                   \
-                                         "1:\n" MM_FIRST(op, type)                                                     \
-                                             MM_SECOND(op, type) "subs %[n], %[n], #2\n"                               \
-                                                                 "add %[a], %[a], #128\n"                              \
-                                                                 "add %[b], %[b], #192\n"                              \
-                                                                 "b.ge 1b\n"                                           \
-                                                                 "2:\n"                                                \
-                                                                 "tbnz %[n], #0, 3f\n" /* two are left, or one */      \
-                     MM_LAST_FIRST(op, type) "b 4f\n"                                                                  \
-                                             "3:\n" MM_FIRST(op, type) MM_LAST_SECOND(op, type) "4:\n" MM_ROWS(        \
-                                                 0, 8, 12, 16, 20, 24, 28) MM_ROWS(1, 9, 13, 17, 21, 25, 29)           \
-                                                 MM_ROWS(2, 10, 14, 18, 22, 26, 30) MM_ROWS(3, 11, 15, 19, 23, 27, 31) \
+    __asm__ volatile(MM_ALL(MM_ZERO) MM_OPERANDS MM_SUMS(op, type) MM_ROWS(0, 8, 12, 16, 20, 24, 28)                   \
+                         MM_ROWS(1, 9, 13, 17, 21, 25, 29) MM_ROWS(2, 10, 14, 18, 22, 26, 30)                          \
+                             MM_ROWS(3, 11, 15, 19, 23, 27, 31)                                                        \
                      : [n] "+r"(groups), [a] "+r"(a), [b] "+r"(b)                                                      \
                      : [t] "r"(t)                                                                                      \
-                     : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",       \
-                       "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",      \
-                       "v25", "v26", "v27", "v28", "v29", "v30", "v31")
+                     : MM_CLOBBERS)
 
 static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
 {
@@ -99,6 +113,75 @@ static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
 {
     int64_t groups = k / 8;
     MM_TILE("smmla", "16b");
+}
+
+/* ---------------------------------------------------------------- several segments of k, with scales of columns
+ *
+ * t += sums * scales for one segment after the other, t in the order of the accumulators: block (i, j) is at
+ * 16 * j + 4 * i.
+ * Integers begin as the bits of 3 * 2^22, whose last place is 1, and end as those of a float that is so much more than
+ * their sum: no conversion is needed, of which the core makes one a cycle. */
+
+enum { MM_SUM_BITS = 22 }; /* i8: absolute values of a segment's sums up to 2^22 */
+
+#define MM_BIAS      "dup v7.4s, %w[bias]\n"
+#define MM_BIASED(r) "mov v" #r ".16b, v7.16b\n"
+#define MM_LESS(r)   "fsub v" #r ".4s, v" #r ".4s, v7.4s\n"
+#define MM_KEEP(r)
+/* One pair of columns; its accumulators begin anew. */
+#define MM_SCALE(pair, sum, begin, r0, r1, r2, r3)                                                                     \
+    "ldr d0, [%[scales]], #8\n"                                                                                        \
+    "ldp q1, q2, [%[t], #" #pair " * 64]\n"                                                                            \
+    "ldp q3, q4, [%[t], #" #pair " * 64 + 32]\n"                                                                       \
+    "dup v0.2d, v0.d[0]\n" MM_FOUR(sum, r0, r1, r2, r3) "fmla v1.4s, v" #r0 ".4s, v0.4s\n"                             \
+                                                        "fmla v2.4s, v" #r1 ".4s, v0.4s\n"                             \
+                                                        "fmla v3.4s, v" #r2 ".4s, v0.4s\n"                             \
+                                                        "fmla v4.4s, v" #r3 ".4s, v0.4s\n"                             \
+                                                        "stp q1, q2, [%[t], #" #pair " * 64]\n"                        \
+                                                        "stp q3, q4, [%[t], #" #pair                                   \
+                                                        " * 64 + 32]\n" MM_FOUR(begin, r0, r1, r2, r3)
+#define MM_SEGMENTS(op, type, bias_of, sum, begin)                                                                     \
+    __asm__ volatile(bias_of MM_ALL(begin) "0:\n" MM_OPERANDS "mov %[n], %[groups]\n" MM_SUMS(op, type)                \
+                         bias_of MM_SCALE(0, sum, begin, 8, 9, 10, 11) MM_SCALE(1, sum, begin, 12, 13, 14, 15)         \
+                             MM_SCALE(2, sum, begin, 16, 17, 18, 19) MM_SCALE(3, sum, begin, 20, 21, 22, 23)           \
+                                 MM_SCALE(4, sum, begin, 24, 25, 26, 27)                                               \
+                                     MM_SCALE(5, sum, begin, 28, 29, 30, 31) "subs %[segments], %[segments], #1\n"     \
+                                                                             "b.ne 0b\n"                               \
+                     : [segments] "+r"(segments), [a] "+r"(a), [b] "+r"(b), [scales] "+r"(scales), [n] "=&r"(n)        \
+                     : [t] "r"(t), [groups] "r"(groups), [bias] "r"(0x4b400000)                                        \
+                     : MM_CLOBBERS)
+
+/* k: of a segment. */
+static void micro_bf16_scaled(int64_t segments, int64_t k, const void *a, const void *b, const float *scales, float *t)
+{
+    int64_t groups = k / 4, n;
+    MM_SEGMENTS("bfmmla", "8h", "", MM_KEEP, MM_ZERO);
+}
+
+static void micro_i8_scaled(int64_t segments, int64_t k, const void *a, const void *b, const float *scales, float *t)
+{
+    int64_t groups = k / 8, n;
+    MM_SEGMENTS("smmla", "16b", MM_BIAS, MM_LESS, MM_BIASED);
+}
+
+static void micro_scaled(int kind, int64_t segments, int64_t k, const void *a, const void *b, const float *scales,
+                         float *t)
+{
+    (kind == SKR_GEMM_BF16 ? micro_bf16_scaled : micro_i8_scaled)(segments, k, a, b, scales, t);
+}
+
+/* Rows of a tile in that order. */
+static void mm_rows(const float *blocks, float *t)
+{
+    UNROLLED
+    for (int i = 0; i < 4; i++)
+        UNROLLED
+    for (int j = 0; j < 6; j += 2) {
+        const float *from = blocks + 16 * j + 4 * i;
+        float64x2_t x = vreinterpretq_f64_f32(vld1q_f32(from)), y = vreinterpretq_f64_f32(vld1q_f32(from + 16));
+        vst1q_f32(t + 24 * i + 2 * j, vreinterpretq_f32_f64(vzip1q_f64(x, y)));
+        vst1q_f32(t + 24 * i + 12 + 2 * j, vreinterpretq_f32_f64(vzip2q_f64(x, y)));
+    }
 }
 
 #endif

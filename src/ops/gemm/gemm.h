@@ -26,6 +26,15 @@ enum { SKR_GEMM_SKINNY = 16 };
 
 /* CUDA: rows and columns of the sums that a block of the general kernels writes at once. */
 enum { SKR_GEMM_SIDE = 64 };
+/* gemm_fma.cuh: threads of a block, k's of a step, steps in shared memory. */
+enum { SKR_GEMM_FMA_THREADS = 128, SKR_GEMM_FMA_STEP = 8, SKR_GEMM_FMA_STAGES = 4 };
+/* gemm_vector.cuh: rows of a that it takes, threads and columns of a block, with k and with n along memory in b. */
+enum {
+    SKR_GEMM_VECTOR_MOST = 4,
+    SKR_GEMM_VECTOR_THREADS = 256,
+    SKR_GEMM_VECTOR_COLUMNS_K = 4,
+    SKR_GEMM_VECTOR_COLUMNS_N = 16
+};
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
@@ -39,7 +48,7 @@ typedef struct skr_gemm_cut {
 /* CUDA: what the blocks of the tensor core kernels (gemm_tma.cuh, gemm_mma.cuh) work through. */
 typedef struct skr_gemm_work {
     skr_tensor_map a, b, d; /* Hopper's copy engine reads and writes by them */
-    int32_t columns;        /* of a block's tile */
+    int32_t rows, columns;  /* of a block's tile; rows in whole groups of 64 */
     int32_t cluster;        /* blocks below each other that share b: 1 or 2 */
     int32_t tiles_m;        /* clusters' rows of tiles */
     int32_t tiles_n, batches;
@@ -53,10 +62,13 @@ typedef struct skr_gemm_work {
     int32_t once;   /* b is read once: L2 need not keep it */
     int32_t finish; /* every tile goes through the workspace */
     int64_t slots_at;
+    int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); -1: there is none */
 } skr_gemm_work;
 
 /* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
 enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
+/* Rows of the tile of their groups (gemm_groups_tma.cuh), at most. */
+enum { SKR_GEMM_GROUP_ROWS = 256 };
 
 /* The kernel of the warps' matrix instructions (gemm_mma.cuh): rows and columns of a block's tile, bytes of k of a
  * step, dynamic shared memory. */
@@ -65,13 +77,22 @@ enum { SKR_GEMM_MMA_SIDE = 128, SKR_GEMM_MMA_BYTES = 64, SKR_GEMM_MMA_SHARED = 4
  * one element after the other. */
 enum { SKR_GEMM_COPY, SKR_GEMM_VECTORS, SKR_GEMM_ELEMENTS };
 
+/* How an operand gets to the shared memory of gemm_fma.cuh: k is along memory; the other dimension is, in vectors of 16
+ * bytes; in any way. */
+enum { SKR_GEMM_FMA_K, SKR_GEMM_FMA_VECTORS, SKR_GEMM_FMA_ELEMENTS, SKR_GEMM_FMA_WAYS };
+typedef struct skr_gemm_fma_side {
+    int64_t far, jump, next; /* bytes between the copies of a thread (gemm_fma_side.cuh) */
+    int32_t way, reserved;
+} skr_gemm_fma_side;
+
 /* CUDA: the groups of grouped_gemm, which only the device knows. */
 enum { SKR_GEMM_OF_ROWS = 1, SKR_GEMM_OF_KS };
 typedef struct skr_gemm_groups {
     int64_t table_at; /* skr_gemm_group [count + 1] */
     int64_t bias_stride;
-    int32_t count, of;      /* of: 0 without groups */
-    int32_t side, reserved; /* rows and columns of a tile */
+    int32_t count, of;     /* of: 0 without groups */
+    int32_t rows, columns; /* of a tile */
+    int32_t limit;         /* rows that the map of d has: where the copy engine cuts a group off */
 } skr_gemm_groups;
 
 /* A matrix of each batch: element (i, j) of batch z is at offset(z) + i * row + j * at.col_stride. */
@@ -111,6 +132,9 @@ typedef struct skr_gemm_job {
     skr_gemm_work work;
     skr_gemm_groups groups;
     int32_t a_load, b_load; /* gemm_mma.cuh */
+    struct {
+        skr_gemm_fma_side a, b;
+    } fma;
 } skr_gemm_job;
 
 /* What begins a packed b: everything that its panels depend on. */

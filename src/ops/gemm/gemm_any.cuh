@@ -113,9 +113,9 @@ template <class S> struct gemm_any {
         let_next_start();
         int row = (int)threadIdx.x / 16 * 4, col = (int)threadIdx.x % 16 * 4;
         const int64_t each = job.m_tiles * job.n_tiles, all = each * job.batch.m;
-        gemm_tiles groups(job, STEP);
+        gemm_group_walk groups;
         gemm_tile_at t;
-        for (int64_t i = blockIdx.x; job.groups.of ? groups.next(t) : i < all; i += gridDim.x) {
+        for (int64_t i = blockIdx.x; job.groups.of ? groups.next(job, STEP, t) : i < all; i += gridDim.x) {
             int64_t batch = job.groups.of ? t.z : i / each, rest = i % each;
             gemm_any g(job, batch, job.groups.of ? t.row : rest / job.n_tiles * SIDE,
                        job.groups.of ? t.col : rest % job.n_tiles * SIDE);

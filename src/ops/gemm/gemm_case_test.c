@@ -74,7 +74,7 @@ static void shape_matrix(suite_tensor *t, int n_lead, const int64_t *lead, int64
     }
 }
 
-static void expand(suite_tensor *t)
+void gemm_expand(suite_tensor *t)
 {
     int64_t stride[SUITE_MAX_DIMS];
     suite_strides(t, stride);
@@ -131,7 +131,7 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 void gemm_case(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
-    c->portable_kernel = s.tf32 ? NULL : s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
+    c->portable_kernel = s.tf32 ? "mma tf32" : s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";
@@ -162,7 +162,7 @@ void gemm_case(spec s)
     if (b_first)
         shape_matrix(gemm_add(c, "a", SUITE_IN, s.a, s.fill), batches[s.batch].na, batches[s.batch].a, s.m, s.k, s.la);
     if (s.batch == EXPANDED)
-        expand(&c->tensor[0]);
+        gemm_expand(&c->tensor[0]);
     int nd = batches[s.batch].nd;
     const int64_t *lead = batches[s.batch].d;
     if (s.c)

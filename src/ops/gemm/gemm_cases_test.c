@@ -243,6 +243,21 @@ static void skinny_group_cases(void)
             }
 }
 
+/* Whole panels of widened weights, over several groups and k blocks, the last ones shorter. */
+static void panel_group_cases(void)
+{
+    static const int64_t ks[] = {96, 1056, 4384}, groups[] = {32, 96, 128, 256, 4096};
+    for (int i = 12; i < N_PAIRS; i++)
+        for (int k = 0; k < 3; k++)
+            for (int g = 0; g < 5; g++) {
+                spec s = of_pair(i, 17, 38, ks[k]);
+                s.group = groups[g];
+                gemm_case(s);
+                s.lb = COLS;
+                gemm_case(s);
+            }
+}
+
 static void bench_cases(void)
 {
     static const int64_t squares[] = {512, 1024, 2048};
@@ -274,6 +289,7 @@ bool gemm_case_at(int i, suite_case *out)
         edge_cases();
         epilogue_cases();
         skinny_group_cases();
+        panel_group_cases();
         gemm_cuda_cases();
         bench_cases();
     }

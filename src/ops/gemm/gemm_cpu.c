@@ -116,8 +116,15 @@ static void take_scales(const task_state *s, int64_t block, columns c)
     const job_t *job = s->job;
     int nr = job->tile.nr;
     float *to = s->scales + c.half * job->segs * nr;
+    const skr_gemm_matrix *m = &job->b_scale;
+    bool neighbours = job->scaling == SKR_GEMM_GROUP && m->at.data && m->at.col_stride == 1 && c.step == 1 && c.n == nr;
     for (int64_t g = 0; g < job->segs; g++, to += nr) {
         int64_t k0 = (block * job->segs + g) * job->seg;
+        if (neighbours && k0 < job->k) {
+            const float *from = (const float *)m->at.data + s->b.scale_at + k0 / job->group * m->row + c.n0;
+            __builtin_memcpy(to, from, (size_t)nr * sizeof *to);
+            continue;
+        }
         for (int j = 0; j < nr; j++)
             to[j] = j < c.n && k0 < job->k ? scale_of(job, &s->b, c.n0 + (int64_t)j * c.step, k0) : 0;
     }
@@ -154,6 +161,16 @@ static void add_scaled(const task_state *s, int64_t m0, int rows, int64_t k0, co
         add_scaled_body(0, 0, s, m0, rows, k0, scales, fresh, sums, t);
 }
 
+#if defined(SKR_LEVEL_neonmm)
+/* Whether the register tile can scale its sums: by column only, and integers if they are small enough. */
+static bool scaled_in_tile(const job_t *job)
+{
+    int product_bits = job->b.at.type == SKR_I4 ? 10 : 14;
+    bool small = job->kind != SKR_GEMM_I8 || job->seg <= (int64_t)1 << (MM_SUM_BITS - product_bits);
+    return small && !(job->scaling == SKR_GEMM_BLOCK && job->a_scale.at.data);
+}
+#endif
+
 /* t = this k block's part of the tile. */
 static void block_tile(const task_state *s, int64_t block, const char *pa, const char *pb, int64_t m0, int rows,
                        columns c, float *t)
@@ -168,6 +185,19 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     }
     const float *scales = s->scales + c.half * job->segs * nr;
     _Alignas(64) float part[MAX_MR * MAX_NR];
+#if defined(SKR_LEVEL_neonmm)
+    if (scaled_in_tile(job)) {
+        int64_t k = job->k - block * job->segs * job->seg, whole = k / job->seg < job->segs ? k / job->seg : job->segs;
+        __builtin_memset(part, 0, (size_t)(mr * nr) * sizeof *part);
+        if (whole)
+            micro_scaled(job->kind, whole, job->seg_pad, pa, pb, scales, part);
+        if (whole < job->segs && segment_k(job, block, whole, &pad))
+            micro_scaled(job->kind, 1, pad, pa + whole * job->seg_pad * mr * size,
+                         pb + whole * job->seg_pad * nr * size, scales + whole * nr, part);
+        mm_rows(part, t);
+        return;
+    }
+#endif
     for (int64_t g = 0; g < job->segs; g++, scales += nr) {
         if (!segment_k(job, block, g, &pad))
             break;
@@ -253,8 +283,8 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     if (groups && skinny_dots(job)) {
         groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
         done = true;
-    } else if (groups && job->kind == SKR_GEMM_I8) {
-        even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
+    } else if (groups) {
+        groups_order(job, a, room);
         a = room;
     }
 #endif
@@ -262,7 +292,7 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
         skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, ld);
         done = true;
     }
-    int width = groups ? 16 : cols; /* a stream of k's should be long, a row of columns too */
+    int width = groups ? WIDE : cols; /* a stream of k's should be long, a row of columns too */
     for (int j = 0; !done && j < cols; j += width) {
         int n = cols - j < width ? cols - j : width;
         for (int64_t block = 0; block < job->n_blocks; block++) {

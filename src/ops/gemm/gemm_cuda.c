@@ -6,7 +6,6 @@ SKR_FATBIN(gemm_sm80)
 
 static skr_cuda_kernel any_float = SKR_KERNEL(gemm_sm80, "skr_gemm_any_float", 0, 1);
 static skr_cuda_kernel any_int = SKR_KERNEL(gemm_sm80, "skr_gemm_any_int", 0, 1);
-static skr_cuda_kernel fma_kernel = SKR_KERNEL(gemm_sm80, "skr_gemm_fma", 0, 1);
 static skr_cuda_kernel rows_kernel[2] = {SKR_KERNEL(gemm_sm80, "skr_gemm_rows_f16", 0, 1),
                                          SKR_KERNEL(gemm_sm80, "skr_gemm_rows_bf16", 0, 1)};
 static skr_cuda_kernel finish_float = SKR_KERNEL(gemm_sm80, "skr_gemm_finish_float", 0, 1);
@@ -90,27 +89,6 @@ static bool plan_rows(skr_gemm_job *job, skr_plan *plan)
     return true;
 }
 
-/* True f32 of some size, and its scales if any come after the sums. */
-static bool plan_fma(skr_gemm_job *job, skr_plan *plan)
-{
-    int64_t tiles = skr_mul(skr_ceil_div(job->m, 128), skr_mul(skr_ceil_div(job->n, 128), job->batch.m));
-    if (job->a.at.type != SKR_F32 || job->scaling > SKR_GEMM_ROW_COLUMN || job->gated == SKR_GEMM_HALVES ||
-        job->m <= 32 || job->n <= 32 || job->k < 1 || tiles > 1 << 24 || tiles < 1 ||
-        skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || !vectors(job, &job->a, job->m, job->k) ||
-        !vectors(job, &job->b, job->k, job->n))
-        return false;
-    job->work.plain = job->scaling == SKR_GEMM_NONE && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
-                      !job->pre.at.data && !job->saved.at.data && !job->dbias.data && job->d.at.type == SKR_F32 &&
-                      job->d.at.col_stride == 1 && vectors(job, &job->d, job->m, job->n);
-    plan->variant = "fma f32 128x128";
-    skr_step *step = skr_plan_step(plan);
-    step->kernel = &fma_kernel;
-    step->grid = (uint32_t)tiles;
-    step->block = THREADS;
-    step->overlap = true;
-    return true;
-}
-
 /* Tiles that were left in the workspace. */
 static void plan_finish(const skr_gemm_job *job, skr_plan *plan)
 {
@@ -118,21 +96,22 @@ static void plan_finish(const skr_gemm_job *job, skr_plan *plan)
     int64_t tiles = (int64_t)t->tiles_m * t->tiles_n * t->batches - (t->finish ? 0 : t->cut.whole);
     if (tiles > 0)
         add_step(plan, integers(job) ? &finish_int : &finish_float,
-                 tiles * (2 * t->cluster) * (t->columns / SKR_GEMM_SIDE));
+                 tiles * (t->rows / SKR_GEMM_SIDE * t->cluster) * (t->columns / SKR_GEMM_SIDE));
 }
 
 saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     int64_t at = 0;
     bool rows = plan_rows(job, plan), ints = integers(job);
-    bool tiles = !rows && (skr_gemm_plan_tma(job, target, plan, &at) || skr_gemm_plan_mma(job, target, plan, &at));
+    bool tiles = !rows && (skr_gemm_plan_tma(job, target, plan, &at) || skr_gemm_plan_mma(job, target, plan, &at) ||
+                           skr_gemm_plan_fma(job, target, plan, &at));
     job->m_tiles = skr_ceil_div(job->m, SKR_GEMM_SIDE);
     job->n_tiles = skr_ceil_div(job->n, SKR_GEMM_SIDE);
     int64_t parts = skr_mul(job->batch.m, job->m_tiles);
     job->parts_at = job->dbias.data ? skr_take(&at, skr_mul(parts, skr_mul(job->n, sizeof(float)))) : 0;
     if (tiles) {
         plan_finish(job, plan);
-    } else if (!rows && !plan_fma(job, plan)) {
+    } else if (!rows) {
         plan->variant = ints ? "any int" : "any float";
         add_step(plan, ints ? &any_int : &any_float, skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles)));
     }
@@ -141,19 +120,11 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
     return skr_take_done(call, at, plan);
 }
 
-saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
-                                        skr_plan *plan)
+void skr_gemm_plan_any_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
-    skr_gemm_job *g = &job->gemm;
-    int64_t at = 0;
-    g->groups = (skr_gemm_groups){.bias_stride = job->bias_stride,
-                                  .count = (int32_t)skr_min(job->groups, INT32_MAX),
-                                  .of = job->along_k ? SKR_GEMM_OF_KS : SKR_GEMM_OF_ROWS};
-    g->groups.table_at = skr_take(&at, skr_mul(job->groups + 1, sizeof(skr_gemm_group)));
-    if (!skr_gemm_plan_mma_groups(job, target, plan)) {
-        bool ints = integers(g);
-        plan->variant = ints ? "any int groups" : "any float groups";
-        add_step(plan, ints ? &any_int : &any_float, (int64_t)target->n_sms * 4);
-    }
-    return skr_take_done(call, at, plan);
+    bool ints = integers(&job->gemm);
+    job->gemm.groups.rows = job->gemm.groups.columns = SKR_GEMM_SIDE;
+    plan->variant = ints ? "any int groups" : "any float groups";
+    skr_gemm_plan_table(plan);
+    add_step(plan, ints ? &any_int : &any_float, (int64_t)target->n_sms * 4);
 }

@@ -25,13 +25,32 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
  * sums in the workspace, gemm_finish.cuh comes next. */
 bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 
-/* The same for the matrix instructions that every GPU has. */
+/* i8 and f32 (tf32) with m or n along memory, which Hopper's instructions want with k along it: worth a copy where
+ * there is enough to multiply. */
+bool skr_gemm_may_turn(const skr_gemm_job *job);
+/* Adds the step that turns a or b, and takes memory for it. Returns where. */
+int64_t skr_gemm_add_turn(const skr_gemm_job *job, skr_plan *plan, bool b, int64_t *at);
+/* The matrix a or b, or its copy at `at`; -1: it has none. */
+skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t at, bool b);
+
+/* As skr_gemm_plan_tma, for the matrix instructions that every GPU has. */
 bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
+
+/* The same for true f32, on the multiply-add units. */
+bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
+
+/* What Hopper's copy engine reads or writes: the matrix [rows, cols], along its first index where `turned`, in boxes of
+ * 128-byte rows. NULL, or what stands in the way. */
+const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
+                         int box_rows, skr_matrix_box *out);
 
 saker_status skr_grouped_gemm_plan_cuda(skr_call *call, skr_grouped_gemm_job *job, const skr_target *target,
                                         skr_plan *plan);
-/* Adds the step that makes the table of groups, and that of the product; false: only the former, with tiles for the
- * general kernel. */
+/* Adds the step that makes the table of groups, for tiles of job.groups.rows. */
+void skr_gemm_plan_table(skr_plan *plan);
+/* Table and product; false when these kernels do not take the job. */
 bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan);
+/* The same for the general kernels, which take all. */
+void skr_gemm_plan_any_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan);
 
 #endif

@@ -2,6 +2,40 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_cases_test.h"
 
+/* Tiles of 128 x 192: all of them are in work at once, smaller ones would not be. */
+static void middle_tile_cases(void)
+{
+    static const struct {
+        saker_type type, d;
+        int la, lb;
+        const char *kernel;
+    } kinds[] = {
+        {SAKER_BF16, SAKER_BF16, ROWS, COLS, "tma bf16 kk 128x192"},
+        {SAKER_BF16, SAKER_F16, ROWS, ROWS, "tma bf16 kn 128x192"},
+        {SAKER_BF16, SAKER_BF16, COLS, COLS, "tma bf16 mk 128x192"},
+        {SAKER_BF16, SAKER_F32, COLS, ROWS, "tma bf16 mn 128x192"},
+        {SAKER_F16, SAKER_F16, ROWS, COLS, "tma f16 kk 128x192"},
+        {SAKER_F16, SAKER_F16, ROWS, ROWS, "tma f16 kn 128x192"},
+        {SAKER_F16, SAKER_F16, COLS, COLS, "tma f16 mk 128x192"},
+        {SAKER_F16, SAKER_F16, COLS, ROWS, "tma f16 mn 128x192"},
+        {SAKER_I8, SAKER_I32, ROWS, COLS, "tma i8 kk 128x192"},
+        {SAKER_F32, SAKER_F32, ROWS, COLS, "tma tf32 kk 128x192"},
+    };
+    foreach (i, kinds)
+        for (int options = 0; options < (kinds[i].d == SAKER_I32 ? 1 : 3); options++) {
+            spec s = {.a = kinds[i].type, .b = kinds[i].type, .d = kinds[i].d, .m = 1240, .n = 2280, .k = 48};
+            s.la = kinds[i].la;
+            s.lb = kinds[i].lb;
+            s.tf32 = kinds[i].type == SAKER_F32;
+            s.cuda = kinds[i].kernel;
+            s.bias = options ? SAKER_F32 : 0;
+            s.act = options ? SAKER_ACT_SILU : 0;
+            s.c = options == 2 ? SAKER_F32 : 0; /* through the workspace */
+            s.beta = options == 2 ? 0.5f : 0.0f;
+            gemm_case(s);
+        }
+}
+
 /* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
 static void tma_cases(void)
 {
@@ -47,7 +81,7 @@ static void tma_cases(void)
                     gemm_case(s);
                 }
     for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once: the cost model takes the largest then */
-        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 4112, .k = 8, .lb = COLS};
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 5312, .k = 8, .lb = COLS};
         s.cuda = "tma bf16 kk 128x256";
         s.bias = i ? SAKER_BF16 : 0;
         s.act = i ? SAKER_ACT_RELU2 : 0;
@@ -62,7 +96,7 @@ static void tma_cases(void)
                   {SAKER_F32, SAKER_F32, "tma tf32 kk 128x256"}};
     foreach (i, widest) {
         spec s = {
-            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 4112, .k = 16, .lb = COLS};
+            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 5312, .k = 16, .lb = COLS};
         s.tf32 = widest[i].type == SAKER_F32;
         s.cuda = widest[i].kernel;
         gemm_case(s);
@@ -70,6 +104,26 @@ static void tma_cases(void)
     spec big = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
     big.cuda = "tma f16 kk 128x128";
     gemm_case(big);
+    for (int l = 1; l < 4; l++) /* types that want k along memory, in other layouts: through a copy */
+        for (int i = 0; i < 2; i++) {
+            spec s = {.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250};
+            if (i)
+                s.a = s.b = s.d = SAKER_F32, s.tf32 = true;
+            s.la = l & 1;
+            s.lb = l == 1;
+            s.k = l == 3 ? 250 : 272; /* what is not copied has to be aligned */
+            s.cuda = i ? "tma tf32" : "tma i8";
+            gemm_case(s);
+            if (l != 3)
+                continue;
+            s.batch = EXPANDED;
+            s.d = SAKER_F32;
+            s.bias = SAKER_F32;
+            s.act = SAKER_ACT_SILU;
+            s.gated = SAKER_GATED_HALVES;
+            s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+            gemm_case(s);
+        }
     for (int i = 0; i < 3; i++) { /* tf32 */
         spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS};
         s.tf32 = true;
@@ -97,23 +151,6 @@ static void tma_cases(void)
                 s.pre = SAKER_F32;
                 gemm_case(s);
             }
-    for (int l = 0; l < 4; l++) { /* true f32 */
-        spec s = {
-            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 132, .n = 200, .k = 44, .la = l & 1, .lb = l >> 1};
-        s.cuda = "fma";
-        gemm_case(s);
-        s.m = 36;
-        s.bias = SAKER_F32;
-        s.act = SAKER_ACT_GELU_TANH;
-        s.gated = SAKER_GATED_INTERLEAVED;
-        s.batch = CROSS;
-        gemm_case(s);
-        s.gated = 0;
-        s.dbias = SAKER_BF16;
-        s.saved = SAKER_F32;
-        s.m = 72;
-        gemm_case(s);
-    }
     for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
         for (int b = ALONE; b <= EXPANDED; b++) {
             spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 72, .n = 144, .k = 200, .batch = b};
@@ -193,10 +230,102 @@ static void mma_cases(void)
                 s.cuda = "wide";
                 gemm_case(s);
             }
+    for (int l = 0; l < 9; l++) /* tf32; what the copy engine can read is Hopper's */
+        for (int64_t k = 1; k < 300; k = k * 5 + 13) {
+            spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 140, .n = 132, .k = k, .cuda = "tf32"};
+            s.la = l % 3;
+            s.lb = l / 3;
+            s.schedule = (int)(k + l) % 5;
+            s.tf32 = true;
+            gemm_case(s);
+        }
+}
+
+/* True f32: every tile, way of copying, schedule and epilogue. */
+static void fma_cases(void)
+{
+    static const char *const schedules[] = {"fma", "data-parallel", "persistent", "split-K", "stream-K"};
+    static const int64_t sizes[][3] = {{132, 200, 44}, {133, 201, 45}, {40, 520, 24},
+                                       {62, 258, 31},  {12, 264, 72},  {7, 131, 37}};
+    for (int l = 0; l < 9; l++)
+        foreach (i, sizes) {
+            spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .la = l % 3, .lb = l / 3, .cuda = "fma"};
+            s.m = sizes[i][0];
+            s.n = sizes[i][1];
+            s.k = sizes[i][2];
+            gemm_case(s);
+            s.n += s.n % 2; /* gates */
+            s.bias = SAKER_F32;
+            s.act = SAKER_ACT_GELU_TANH;
+            s.gated = l % 2 ? SAKER_GATED_HALVES : SAKER_GATED_INTERLEAVED;
+            s.batch = CROSS;
+            gemm_case(s);
+            s.gated = s.gated == SAKER_GATED_HALVES ? SAKER_GATED_INTERLEAVED : SAKER_GATED_HALVES;
+            s.batch = BOTH;
+            s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+            gemm_case(s);
+            s.gated = 0;
+            s.dbias = SAKER_BF16;
+            s.saved = SAKER_F32;
+            gemm_case(s);
+        }
+    for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
+        for (int l = 0; l < 4; l++)
+            for (int i = 0; i < 3; i++) {
+                spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 260, .n = 392, .k = 203};
+                s.la = l & 1;
+                s.lb = l >> 1;
+                s.m = i == 1 ? 60 : i == 2 ? 14 : s.m;
+                s.schedule = schedule;
+                s.cuda = schedules[schedule];
+                gemm_case(s);
+                s.c = SAKER_F32;
+                s.beta = 0.5f;
+                s.d = SAKER_BF16;
+                gemm_case(s);
+            }
+    for (int l = 0; l < 4; l++) { /* more tiles than a GPU holds at once; d by columns; few columns */
+        spec s = {
+            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 2056, .n = 2312, .k = 8, .cuda = "fma f32 128x128"};
+        s.la = l & 1;
+        s.lb = l >> 1;
+        gemm_case(s);
+        s.m = 140;
+        s.n = 136;
+        s.k = 50;
+        s.ld = COLS;
+        gemm_case(s);
+        s.ld = ROWS;
+        s.n = 9;
+        s.cuda = "fma f32 16x256";
+        gemm_case(s);
+    }
+    for (int l = 0; l < 3; l++) /* up to 4 rows, or columns */
+        for (int64_t k = 4; k < 10000; k = k * 5 + 4)
+            for (int m = 1; m <= 5; m++) {
+                spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = m, .n = 68, .k = k, .lb = COLS};
+                s.lb = l ? ROWS : COLS;
+                s.la = l == 2 ? GAPS : ROWS;
+                s.cuda = m <= 4 ? "vector f32" : "fma";
+                gemm_case(s);
+                s.bias = SAKER_F32;
+                s.act = SAKER_ACT_SILU;
+                s.gated = l ? SAKER_GATED_INTERLEAVED : 1 + m % 2;
+                s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+                s.batch = m % 2 ? CROSS : BOTH;
+                s.pre = SAKER_F32;
+                gemm_case(s);
+                s = (spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_BF16, .m = 71, .n = m, .k = k, .lb = COLS};
+                s.c = SAKER_F32;
+                s.beta = 2.0f;
+                gemm_case(s);
+            }
 }
 
 void gemm_cuda_cases(void)
 {
     tma_cases();
+    middle_tile_cases();
     mma_cases();
+    fma_cases();
 }

@@ -98,6 +98,17 @@ SKR_DEVICE bool gemm_scaled_late(const skr_gemm_job &job)
     return job.scaling == SKR_GEMM_TENSOR || job.scaling == SKR_GEMM_ROW_COLUMN;
 }
 
+/* Of a product whose scales are those of whole tensors. */
+SKR_DEVICE float gemm_one_factor(const skr_gemm_job &job)
+{
+    float factor = job.alpha;
+    if (job.a_scale.at.data)
+        factor *= *(const float *)job.a_scale.at.data;
+    if (job.b_scale.at.data)
+        factor *= *(const float *)job.b_scale.at.data;
+    return factor;
+}
+
 SKR_DEVICE float gemm_row_factor(const skr_gemm_job &job, const gemm_batch &z, int64_t m)
 {
     bool rows = gemm_scaled_late(job) || job.scaling == SKR_GEMM_GROUP;
@@ -141,6 +152,31 @@ SKR_DEVICE float gemm_value(const skr_gemm_job &job, const gemm_batch &z, int64_
         gemm_store(job.pre, z.pre, m, n, v);
     return v;
 }
+
+/* Factors and bias of eight neighbouring columns of b: of a product without c and pre, and whose bias is its columns'.
+ */
+struct gemm_columns8 {
+    float scale[8], bias[8];
+
+    __device__ __forceinline__ void read(const skr_gemm_job &job, const gemm_batch &z, int64_t n)
+    {
+        const int bytes = skr_type_bytes(job.bias.type);
+        const char *from = (const char *)job.bias.data + (z.bias + n * job.bias.stride) * bytes;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            scale[i] = gemm_column_factor(job, z, n + i);
+            bias[i] = job.bias.data ? any_load1(job.bias.type, from + i * job.bias.stride * bytes) : -0.0f;
+        }
+    }
+
+    /* x: sums of a row, of which `row` is the factor. -0 as a bias changes nothing. */
+    __device__ __forceinline__ void apply(float row, float (&x)[8]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            x[i] = __fmaf_rn(x[i], row * scale[i], bias[i]);
+    }
+};
 
 /* Two neighbouring virtual columns of one row; `second` may be out of range. Leaves in x what was stored in d, before
  * it was rounded (not gated: dbias does not go with that). */
@@ -191,16 +227,20 @@ SKR_DEVICE void gemm_finish_exact(const skr_gemm_job &job, const gemm_batch &z, 
 
 /* Sums that wait to be written: 64 rows of 64, in a pitch that spreads the fragments of the tensor cores over all
  * banks. S is float or int32_t. */
-template <class S> struct gemm_sums {
-    static constexpr int SIDE = SKR_GEMM_SIDE, PITCH = SIDE + 8, THREADS = 256;
+template <class S, int THREADS = 256> struct gemm_sums {
+    static constexpr int SIDE = SKR_GEMM_SIDE, PITCH = SIDE + 8;
     __align__(16) S at[SIDE][PITCH];
 
-    /* By all 256 threads, after a barrier; another one follows before the sums change. Row m0, virtual column n0 of
+    /* By all threads, after a barrier; another one follows before the sums change. Row m0, virtual column n0 of
      * batch z; tile: row of tiles that dbias's partial sums belong to. */
     __device__ __forceinline__ void write(const skr_gemm_job &job, const gemm_batch &z, int64_t m0, int64_t n0,
                                           int64_t tile)
     {
         constexpr bool INTS = S(0.5) == S(0);
+        if (job.work.plain && job.work.store) {
+            write_plain(job, z, m0, n0);
+            return;
+        }
         int c = (int)threadIdx.x % 32 * 2;
         int64_t n = n0 + c;
         float down[2] = {0.0f, 0.0f};
@@ -228,6 +268,31 @@ template <class S> struct gemm_sums {
             for (int i = 0; i < THREADS / 32; i++)
                 all += rows[i][threadIdx.x];
             ((float *)((char *)job.head.workspace + job.parts_at))[tile * job.n + n0 + threadIdx.x] = all;
+        }
+    }
+
+    /* Nothing but one factor, d of 16 bits in aligned rows. */
+    __device__ __forceinline__ void write_plain(const skr_gemm_job &job, const gemm_batch &z, int64_t m0,
+                                                int64_t n0) const
+    {
+        const float factor = gemm_one_factor(job);
+        for (int i = (int)threadIdx.x; i < SIDE * SIDE / 8; i += THREADS) {
+            int r = i / 8, c = i % 8 * 8;
+            int64_t n = n0 + c;
+            char *to = (char *)job.d.at.data + (z.d + (m0 + r) * job.d.row + n) * 2;
+            float f[8];
+            if (m0 + r >= z.m)
+                return;
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                f[k] = (float)at[r][c + k] * factor;
+            if (n + 8 <= job.n)
+                any_store<8>(job.d.at.type, to, f);
+            else
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    if (n + k < job.n)
+                        any_store1(job.d.at.type, to + k * 2, f[k]);
         }
     }
 };

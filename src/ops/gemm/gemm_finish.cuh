@@ -15,7 +15,7 @@ template <class S> struct gemm_finish {
         const skr_gemm_work &t = job.work;
         wait_for_previous();
         let_next_start();
-        int parts = t.columns / SKR_GEMM_SIDE, groups = 2 * t.cluster, each = parts * groups;
+        int parts = t.columns / SKR_GEMM_SIDE, groups = t.rows / SKR_GEMM_SIDE * t.cluster, each = parts * groups;
         int begin = t.finish ? 0 : t.cut.whole, count = t.tiles_m * t.tiles_n * t.batches - begin;
         for (int64_t i = blockIdx.x; i < (int64_t)count * each; i += gridDim.x) {
             int tile = begin + (int)(i / each), rest = (int)(i % each), part = rest % parts, group = rest / parts;
@@ -24,7 +24,7 @@ template <class S> struct gemm_finish {
             m0 += group * SKR_GEMM_SIDE, n0 += part * SKR_GEMM_SIDE;
             if (m0 >= job.m || n0 >= job.n)
                 continue;
-            gather(job, sums, tile, group, part);
+            gather(job, sums, tile, group, part, job.m - m0);
             __syncthreads();
             sums.write(job, gemm_batch(job, z), m0, n0, z * job.m_tiles + m0 / SKR_GEMM_SIDE);
             __syncthreads();
@@ -55,12 +55,13 @@ template <class S> struct gemm_finish {
     }
 
     __device__ __forceinline__ static void gather(const skr_gemm_job &job, gemm_sums<S> &sums, int tile, int group,
-                                                  int part)
+                                                  int part, int64_t rows)
     {
         const skr_gemm_work &t = job.work;
         int thread = threadIdx.x % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
         bool halves = job.gated == SKR_GEMM_HALVES;
         int cut = parts_of(t, tile);
+        int groups = t.rows / SKR_GEMM_SIDE;
         int slot = cut ? (tile - t.cut.whole) * (t.cut.slices + 2) : t.cut.left * (t.cut.slices + 2) + tile;
         S x[4][4] = {};
         int offset[4];
@@ -70,8 +71,9 @@ template <class S> struct gemm_finish {
             int block = !halves ? part * 8 + c : c < 4 ? part * 4 + c : t.columns / 16 + part * 4 + c - 4;
             offset[j] = block * 2048 + thread * 16;
         }
-        for (int u = 0; u < max(cut, 1); u++) {
-            const char *at = gemm_slot(job, (slot + u) * t.cluster + group / 2, group % 2);
+#pragma unroll 4 /* so many parts are on their way at once */
+        for (int u = 0; u < (thread / 32 * 16 < rows ? max(cut, 1) : 0); u++) {
+            const char *at = gemm_slot(job, (slot + u) * t.cluster + group / groups, group % groups);
             uint4 raw[4];
 #pragma unroll
             for (int j = 0; j < 4; j++)

@@ -1,172 +1,145 @@
-/* gemm_fma.cuh - gemm of f32 on the multiply-add units, true f32: what every GPU runs for larger matrices.
+/* gemm_fma.cuh - gemm of f32 on the multiply-add units, true f32, in any layout.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A block owns 128 x 128 of d and walks k in steps of 16: the next step is on its way to shared memory while this one
- * is multiplied. A warp has 64 x 32, a thread 8 x 8 of them: four neighbours each way and four more half of the warp's
- * part further on, so that a warp reads shared memory 16 bytes at a time, no more than 128 different ones. */
+ * A block walks k in steps, of which several are on their way to shared memory (gemm_fma_side.cuh). A warp has 4 * ROWS
+ * x 64 of d, a thread ROWS x 8 in groups of four neighbours each way, so that it reads shared memory 16 bytes at a
+ * time; what the next k needs is read while this one is multiplied. Lanes are dealt out so that neighbours want the
+ * same address, of a or of b: two quarters of a warp are then served at once. Tiles and parts of k are those of
+ * gemm_work.cuh; d is written here where it takes no more than one factor, else by gemm_finish.cuh. */
 #ifndef SKR_GEMM_FMA_CUH
 #define SKR_GEMM_FMA_CUH
 
-#include "gemm_epilogue.cuh"
+#include "gemm_fma_side.cuh"
+#include "gemm_work.cuh"
 
-struct gemm_fma {
-    static constexpr int TILE = 128, STEP = 16, PITCH = TILE + 4, THREADS = 256;
+template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_fma {
+    static constexpr int STEP = SKR_GEMM_FMA_STEP, STAGES = SKR_GEMM_FMA_STAGES;
+    static constexpr int COLS = 8, TILE_M = WARPS_M * ROWS * 4, TILE_N = WARPS_N * 64, THREADS = WARPS_M * WARPS_N * 32;
+    typedef gemm_fma_side<TILE_M, THREADS, STEP, A_WAY> side_a;
+    typedef gemm_fma_side<TILE_N, THREADS, STEP, B_WAY> side_b;
+    static constexpr int A_FLOATS = STEP * side_a::PITCH, STAGE = A_FLOATS + STEP * side_b::PITCH;
 
-    union shared {
-        struct {
-            __align__(16) float a[2][STEP][PITCH], b[2][STEP][PITCH];
-        } in;
-        gemm_sums<float> out[2]; /* 64 rows, twice 64 columns */
-    };
-
-    /* One operand of a tile. Rows beyond the last repeat it, for what comes of them is not written; k's beyond the last
-     * are 0. With k along memory elements go to shared memory one by one, 8 k's of 4 rows for each warp, which meet in
-     * no bank; else 4 at a time. */
-    struct side {
-        const float *data; /* where this thread begins */
-        int64_t far, k_stride;
-        int room; /* elements that there are from the thread's first on */
-        bool along_k;
-
-        __device__ __forceinline__ side(const float *tile, int64_t outer_stride, int64_t stride, int64_t left)
-            : far(32 * outer_stride), k_stride(stride), along_k(stride == 1)
-        {
-            int outer = along_k ? (int)threadIdx.x / 8 : (int)threadIdx.x % 32 * 4;
-            int k = along_k ? (int)threadIdx.x % 8 : (int)threadIdx.x / 32;
-            room = (int)min(left, (int64_t)TILE) - outer;
-            int last = along_k ? outer + room - 1 : (outer + room - 1) & ~3; /* an aligned address, read or not */
-            data = tile + k * stride + min(outer, last) * outer_stride;
-        }
-
-        /* left: k's that there are from here on. */
-        __device__ __forceinline__ void fetch(float (&to)[STEP][PITCH], int left)
-        {
-            if (along_k) {
-                int k = (int)threadIdx.x % 8, outer = (int)threadIdx.x / 8;
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float *row = data + (32 * i < room ? i * far : 0);
-#pragma unroll
-                    for (int h = 0; h < 2; h++)
-                        copy_async4_or_zero(shared_address(&to[k + 8 * h][outer + 32 * i]), row + 8 * h,
-                                            k + 8 * h < left);
-                }
-            } else {
-                int k = (int)threadIdx.x / 32, outer = (int)threadIdx.x % 32 * 4, bytes = max(min(room * 4, 16), 0);
-#pragma unroll
-                for (int h = 0; h < 2; h++)
-                    copy_async16_part(shared_address(&to[k + 8 * h][outer]), data + 8 * h * k_stride,
-                                      k + 8 * h < left ? bytes : 0);
-            }
-            data += STEP * k_stride;
-        }
-    };
-
-    __device__ __forceinline__ static void eight(const float *p, int gap, float (&f)[8])
+    /* Groups of four: of rows 16 apart, of columns 32. */
+    template <int N, int APART> __device__ __forceinline__ static void read(const float *p, float (&f)[N])
     {
-        float4 lo = *(const float4 *)p, hi = *(const float4 *)(p + gap);
-        f[0] = lo.x, f[1] = lo.y, f[2] = lo.z, f[3] = lo.w;
-        f[4] = hi.x, f[5] = hi.y, f[6] = hi.z, f[7] = hi.w;
-    }
-
-    /* Tiles go down 8 rows of them, then right. */
-    __device__ __forceinline__ static void place(int t, int tm, int tn, int &batch, int &m0, int &n0)
-    {
-        batch = t / (tm * tn), t -= batch * tm * tn;
-        int g = t / (8 * tn), rows = min(8, tm - g * 8);
-        t -= g * 8 * tn;
-        m0 = (g * 8 + t % rows) * TILE, n0 = t / rows * TILE;
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            float4 v = *(const float4 *)(p + i / 4 * APART);
+            f[i] = v.x, f[i + 1] = v.y, f[i + 2] = v.z, f[i + 3] = v.w;
+        }
     }
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
-        __shared__ shared s;
+        extern __shared__ __align__(16) float stages[];
         wait_for_previous();
         let_next_start();
-        int tn = (int)((job.n + TILE - 1) / TILE), tm = (int)((job.m + TILE - 1) / TILE), batch, m0, n0;
-        place((int)blockIdx.x, tm, tn, batch, m0, n0);
-        float sum[8][8] = {};
         const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-        const int row = warp % 2 * 64 + lane / 4 * 4, col = warp / 2 * 32 + lane % 4 * 4;
-        multiply(job, s, gemm_batch(job, batch), m0, n0, row, col, sum);
-        if (job.work.plain) {
-            store(job, gemm_batch(job, batch), m0 + row, n0 + col, sum);
-            return;
-        }
-#pragma unroll 1
-        for (int h = 0; h < 2; h++) { /* 64 rows: half of the warps */
-            __syncthreads();
-            if (row / 64 == h)
-                stage(s.out[col / 64], row % 64, col % 64, sum);
-            __syncthreads();
-#pragma unroll 1
-            for (int q = 0; q < 2; q++) {
-                int m = m0 + h * 64, n = n0 + q * 64;
-                if (m < job.m && n < job.n)
-                    s.out[q].write(job, gemm_batch(job, batch), m, n, batch * job.m_tiles + m / 64);
-            }
+        const int row = warp % WARPS_M * ROWS * 4 + (lane & 1) * 4 + lane / 16 * 8;
+        const int col = warp / WARPS_M * 64 + (lane / 2 & 7) * 4;
+        gemm_work work(job, 0);
+        while (work.next()) {
+            float sum[ROWS][COLS] = {};
+            multiply(job, stages, work, row, col, sum);
+            if (work.slot < 0)
+                store(job, gemm_batch(job, work.z), work.row + row, work.col + col, sum);
+            else
+                keep(job, work, row, col, sum);
         }
     }
 
-    __device__ __forceinline__ static void multiply(const skr_gemm_job &job, shared &s, const gemm_batch &z, int m0,
-                                                    int n0, int row, int col, float (&sum)[8][8])
+    __device__ __forceinline__ static void multiply(const skr_gemm_job &job, float *stages, const gemm_work &work,
+                                                    int row, int col, float (&sum)[ROWS][COLS])
     {
-        side a((const float *)job.a.at.data + z.a + m0 * job.a.row, job.a.row, job.a.at.col_stride, job.m - m0);
-        side b((const float *)job.b.at.data + z.b + n0 * job.b.at.col_stride, job.b.at.col_stride, job.b.row,
-               job.n - n0);
-        int left = (int)job.k, at = 0;
-        a.fetch(s.in.a[0], left), b.fetch(s.in.b[0], left);
-        copy_async_commit();
-#pragma unroll 1
-        for (; left > 0; left -= STEP, at ^= 1) {
-            copy_async_wait<0>();
-            __syncthreads(); /* this step is there, and no one reads the one before any more */
-            if (left > STEP)
-                a.fetch(s.in.a[at ^ 1], left - STEP), b.fetch(s.in.b[at ^ 1], left - STEP);
+        const gemm_batch z(job, work.z);
+        const bool halves = job.gated == SKR_GEMM_HALVES;
+        const int64_t k0 = (int64_t)work.first * STEP, along_a = job.a.at.col_stride, along_b = job.b.row;
+        side_a a(job.fma.a, (const float *)job.a.at.data + z.a + work.row * job.a.row + k0 * along_a, job.a.row,
+                 along_a, job.m - work.row, 0);
+        side_b b(job.fma.b,
+                 (const float *)job.b.at.data + z.b + (halves ? work.col / 2 : work.col) * job.b.at.col_stride +
+                     k0 * along_b,
+                 job.b.at.col_stride, along_b, job.n - work.col, halves ? job.n / 2 : 0);
+        const uint32_t to = shared_address(stages);
+        int left = (int)(min(job.k, (int64_t)work.last * STEP) - k0), steps = work.last - work.first, read_at = 0,
+            write_at = STAGES - 1;
+        __syncthreads(); /* no one reads the last tile's any more */
+#pragma unroll
+        for (int s = 0; s < STAGES - 1; s++, left -= STEP) {
+            const uint32_t stage = to + s * STAGE * 4;
+            a.template fetch<1>(stage, left, 0), b.template fetch<1>(stage + A_FLOATS * 4, left, 0);
             copy_async_commit();
+        }
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        float x[2][ROWS], y[2][COLS];
+        const float *at = stages;
+        read<ROWS, 16>(at + row, x[0]), read<COLS, 32>(at + A_FLOATS + col, y[0]);
+#pragma unroll 1
+        for (; steps > 0; steps--, left -= STEP)
 #pragma unroll
             for (int k = 0; k < STEP; k++) {
-                float x[8], y[8];
-                eight(&s.in.a[at][k][row], 32, x);
-                eight(&s.in.b[at][k][col], 16, y);
+                if (k == STEP - 1) { /* the next step is there, and no one reads the one before any more */
+                    copy_async_wait<STAGES - 2>();
+                    __syncthreads();
+                    read_at = read_at + 1 < STAGES ? read_at + 1 : 0;
+                    at = stages + read_at * STAGE;
+                }
+                const int next = (k + 1) % STEP;
+                read<ROWS, 16>(at + next * side_a::PITCH + row, x[(k + 1) & 1]);
+                read<COLS, 32>(at + A_FLOATS + next * side_b::PITCH + col, y[(k + 1) & 1]);
+                const uint32_t stage = to + write_at * STAGE * 4;
+                a.template fetch<side_a::PARTS>(stage, left, k);
+                b.template fetch<side_b::PARTS>(stage + A_FLOATS * 4, left, k);
+                if (k == STEP / 2) { /* before the wait above */
+                    copy_async_commit();
+                    write_at = write_at + 1 < STAGES ? write_at + 1 : 0;
+                }
 #pragma unroll
-                for (int i = 0; i < 8; i++)
+                for (int i = 0; i < ROWS; i++)
 #pragma unroll
-                    for (int j = 0; j < 8; j++)
-                        sum[i][j] = __fmaf_rn(x[i], y[j], sum[i][j]);
+                    for (int j = 0; j < COLS; j++)
+                        sum[i][j] = __fmaf_rn(x[k & 1][i], y[k & 1][j], sum[i][j]);
             }
-        }
     }
 
-    __device__ __forceinline__ static void stage(gemm_sums<float> &out, int row, int col, const float (&sum)[8][8])
+    /* A part of a tile, or one that gemm_finish.cuh writes, in its order. */
+    __device__ __forceinline__ static void keep(const skr_gemm_job &job, const gemm_work &work, int row, int col,
+                                                const float (&sum)[ROWS][COLS])
     {
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < ROWS; i++) {
+            const int r = row + i % 4 + i / 4 * 16, thread = r % 64 / 16 * 32 + r % 8 * 4;
+            char *to = gemm_slot(job, work.slot, r / 64) + thread * 16 + (r & 8);
+            if (work.row + r >= job.m)
+                continue;
 #pragma unroll
-            for (int j = 0; j < 8; j += 4)
-                *(float4 *)&out.at[row + i % 4 + i / 4 * 32][col + j * 4] =
-                    make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+            for (int j = 0; j < COLS; j += 2) {
+                const int c = col + j % 4 + j / 4 * 32;
+                *(float2 *)(to + c / 8 * 2048 + c % 8 * 8) = make_float2(sum[i][j], sum[i][j + 1]);
+            }
+        }
     }
 
     /* Nothing but one factor, and rows of d in vectors. */
     __device__ __forceinline__ static void store(const skr_gemm_job &job, const gemm_batch &z, int m, int n,
-                                                 const float (&sum)[8][8])
+                                                 const float (&sum)[ROWS][COLS])
     {
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            int64_t at = m + i % 4 + i / 4 * 32;
+        for (int i = 0; i < ROWS; i++) {
+            int64_t at = m + i % 4 + i / 4 * 16;
             float *to = (float *)job.d.at.data + z.d + at * job.d.row + n;
 #pragma unroll
-            for (int j = 0; j < 8; j += 4) {
+            for (int j = 0; j < COLS; j += 4) {
                 const float *f = &sum[i][j];
-                if (at < job.m && n + j * 4 + 4 <= job.n)
-                    *(float4 *)(to + j * 4) =
+                if (at < job.m && n + j * 8 + 4 <= job.n)
+                    *(float4 *)(to + j * 8) =
                         make_float4(f[0] * job.alpha, f[1] * job.alpha, f[2] * job.alpha, f[3] * job.alpha);
                 else if (at < job.m)
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        if (n + j * 4 + e < job.n)
-                            to[j * 4 + e] = f[e] * job.alpha;
+                        if (n + j * 8 + e < job.n)
+                            to[j * 8 + e] = f[e] * job.alpha;
             }
         }
     }

@@ -15,14 +15,73 @@ struct gemm_tile_at {
     int row, col, z, first, last, slot; /* slot < 0: d itself */
 };
 
+/* The tiles of the groups, for blocks that stay. The plan refuses what 32 bits do not count. */
+struct gemm_group_walk {
+    static constexpr int BAND = 2048; /* rows that are walked together: what a column of tiles shares stays in L2 */
+    int before, place, units, group;  /* tiles of the turns before, and which of this turn's */
+
+    /* Tiles are dealt out to so many units, blocks or clusters of them; this is one's. */
+    __device__ __forceinline__ gemm_group_walk(int unit, int n_units) : before(0), place(unit), units(n_units), group(0)
+    {
+    }
+    __device__ __forceinline__ gemm_group_walk() : gemm_group_walk((int)blockIdx.x, (int)gridDim.x)
+    {
+    }
+
+    /* step: k's of a step. */
+    __device__ __forceinline__ bool next(const skr_gemm_job &job, int step, gemm_tile_at &t)
+    {
+        const skr_gemm_group *table = gemm_group_table(job);
+        const int tile = before + place;
+        const int rows = job.groups.rows, width = job.groups.columns, columns = ((int)job.n + width - 1) / width;
+        int down, rest, depth = (int)job.k;
+        if (job.groups.of == SKR_GEMM_OF_ROWS) {
+            const int over = tile / columns; /* tiles of rows before it */
+            if (over >= (int)table[job.groups.count].tiles)
+                return false;
+            find(table, job.groups.count, over);
+            int first = (int)table[group].tiles;
+            down = (int)table[group + 1].tiles - first, rest = tile - first * columns;
+        } else {
+            down = ((int)job.m + rows - 1) / rows;
+            group = tile / (down * columns), rest = tile - group * down * columns;
+            if (group >= job.groups.count)
+                return false;
+            depth = (int)table[group].count;
+        }
+        const int most = BAND / rows, band = rest / (most * columns), high = min(most, down - band * most);
+        rest -= band * most * columns;
+        t = {(band * most + rest % high) * rows, rest / high * width, group, 0, (depth + step - 1) / step, -1};
+        if (job.groups.of == SKR_GEMM_OF_ROWS && job.work.steps)
+            t.last = job.work.steps; /* where scales cut k, there are more */
+        /* Units change places from turn to turn: small tiles, a group's last rows, come at regular distances. */
+        before += units, place = (place + (units / 3 | 1)) % units;
+        return true;
+    }
+
+    /* The last group with no more than `over` tiles of rows before it, which so has one; not before this group. By
+     * halves: with hundreds of groups each look at one is a wait for memory. */
+    __device__ __forceinline__ void find(const skr_gemm_group *table, int count, int over)
+    {
+        if (over < (int)table[group + 1].tiles)
+            return;
+        int end = count; /* this one has more before it */
+        for (group++; end - group > 1;) {
+            int middle = group + (end - group) / 2;
+            if ((int)table[middle].tiles <= over)
+                group = middle;
+            else
+                end = middle;
+        }
+    }
+};
+
 struct gemm_tiles {
     gemm_work work;
+    gemm_group_walk groups;
     const int step; /* k's of a step */
-    int64_t tile;
-    int group;
 
-    __device__ __forceinline__ gemm_tiles(const skr_gemm_job &job, int step_ks)
-        : work(job, 0), step(step_ks), tile(blockIdx.x), group(0)
+    __device__ __forceinline__ gemm_tiles(const skr_gemm_job &job, int step_ks) : work(job, 0), step(step_ks)
     {
     }
 
@@ -30,35 +89,10 @@ struct gemm_tiles {
     {
         const skr_gemm_job &job = work.job;
         if (job.groups.of)
-            return next_of_group(job, t);
+            return groups.next(job, step, t);
         if (!work.next())
             return false;
         t = {work.row, work.col, work.z, work.first, work.last, work.slot};
-        return true;
-    }
-
-    __device__ __forceinline__ bool next_of_group(const skr_gemm_job &job, gemm_tile_at &t)
-    {
-        const skr_gemm_group *table = gemm_group_table(job);
-        const int64_t side = job.groups.side, columns = (job.n + side - 1) / side;
-        int64_t down, rest;
-        if (job.groups.of == SKR_GEMM_OF_ROWS) {
-            if (tile >= table[job.groups.count].tiles * columns)
-                return false;
-            while (table[group + 1].tiles * columns <= tile)
-                group++;
-            down = table[group + 1].tiles - table[group].tiles, rest = tile - table[group].tiles * columns;
-        } else {
-            down = (job.m + side - 1) / side;
-            if (tile >= job.groups.count * down * columns)
-                return false;
-            group = (int)(tile / (down * columns)), rest = tile % (down * columns);
-        }
-        int64_t depth = job.groups.of == SKR_GEMM_OF_KS ? table[group].count : job.k;
-        t = {(int)(rest % down * side), (int)(rest / down * side), group, 0, (int)((depth + step - 1) / step), -1};
-        if (job.groups.of == SKR_GEMM_OF_ROWS && job.work.steps)
-            t.last = job.work.steps; /* where scales cut k, there are more */
-        tile += gridDim.x;
         return true;
     }
 };
@@ -120,7 +154,7 @@ struct gemm_table {
         wait_for_previous();
         let_next_start();
         const skr_gemm_job &g = job.gemm;
-        const int64_t total = job.total, side = g.groups.side;
+        const int64_t total = job.total, rows = g.groups.rows;
         skr_gemm_group *table = (skr_gemm_group *)((char *)g.head.workspace + g.groups.table_at);
         const int64_t begin = gemm_index(job.offsets, 0), start = min(max(begin, (int64_t)0), total);
         int64_t end = start, tiles = 0; /* of all groups before these 256 */
@@ -135,7 +169,7 @@ struct gemm_table {
             __syncthreads();
             if ((threadIdx.x & 31) == 0)
                 before = threadIdx.x ? warps[threadIdx.x / 32 - 1] : end;
-            int64_t count = (mine - before + side - 1) / side, upto = tiles + scan<both>(count, warps);
+            int64_t count = (mine - before + rows - 1) / rows, upto = tiles + scan<both>(count, warps);
             if (i < job.groups) {
                 sound &= given >= before && given <= total;
                 table[i] = {before, mine - before, 0, upto - count};

@@ -3,7 +3,7 @@
  *
  * A block has 128 x 128 of d (columns as gemm_tma.cuh counts them: of gates in halves, 64 of each half) and walks k in
  * steps of 64 bytes, of which four are in shared memory or on their way (gemm_side.cuh). Each of its 8 warps has 64 x
- * 32. T is what the instructions multiply: f16, bf16 or i8. ANY: operands may lie in any way.
+ * 32. T is what the instructions multiply: f16, bf16, i8, or f32 rounded to tf32. ANY: operands may lie in any way.
  * WIDE: they may be narrower than T, and scales may change along k: sums of `seg` k's are then scaled and added up in
  * f32, and no step crosses into the next of them. Tiles and parts of k are dealt out by gemm_work.cuh, or are those of
  * the groups (gemm_groups.cuh). */
@@ -25,6 +25,15 @@ template <int T> struct gemm_mma_step {
     }
 };
 
+template <> struct gemm_mma_step<SKR_F32> {
+    typedef float sum;
+
+    __device__ __forceinline__ static void run(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+    {
+        mma_tf32(d, a, b0, b1);
+    }
+};
+
 template <> struct gemm_mma_step<SKR_I8> {
     typedef int32_t sum;
 
@@ -34,10 +43,24 @@ template <> struct gemm_mma_step<SKR_I8> {
     }
 };
 
+/* Four pieces of sums, of 64 rows and columns each. Not inlined: it is longer than all else, and would be
+ * compiled anew for every kernel of the file. */
+template <class R> static __device__ __noinline__ void gemm_write_tile(const skr_gemm_job &job, gemm_sums<R> *sums,
+                                                                       int batch, int row, int col)
+{
+    const gemm_batch z(job, batch);
+#pragma unroll 1
+    for (int q = 0; q < 4; q++) {
+        int m = row + q / 2 * 64, n = col + q % 2 * 64;
+        if (m < z.m && n < job.n)
+            sums[q].write(job, z, m, n, batch * job.m_tiles + m / 64);
+    }
+}
+
 template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
     typedef typename gemm_mma_step<T>::sum S;
     typedef typename gemm_mma_step<WIDE ? SKR_F16 : T>::sum R; /* of all of k */
-    static constexpr int SIDE = SKR_GEMM_MMA_SIDE, BYTES = T == SKR_I8 ? 1 : 2;
+    static constexpr int SIDE = SKR_GEMM_MMA_SIDE, BYTES = T == SKR_F32 ? 4 : T == SKR_I8 ? 1 : 2;
     static constexpr int STEP = SKR_GEMM_MMA_BYTES / BYTES, STAGES = 4, PANEL = SIDE * SKR_GEMM_MMA_BYTES;
     static_assert(STAGES * 2 * PANEL <= SKR_GEMM_MMA_SHARED && 4 * sizeof(gemm_sums<R>) <= SKR_GEMM_MMA_SHARED,
                   "the plan asks for it");
@@ -75,6 +98,10 @@ template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
             ldmatrix4_transposed(r, at);
         else
             ldmatrix4(r, at);
+        if (T == SKR_F32) /* the instruction would cut the bits off */
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                r[i] = tf32(__uint_as_float(r[i]));
     }
 
     /* Blocks of 16 rows or columns and halves of a step are bits of their own in the address. */
@@ -295,18 +322,6 @@ template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
                 }
     }
 
-    __device__ __forceinline__ void write(const gemm_tile_at &t, gemm_sums<R> *out) const
-    {
-        const gemm_batch z(job, t.z);
-#pragma unroll 1
-        for (int q = 0; q < 4; q++) {
-            int m = t.row + q / 2 * 64, n = t.col + q % 2 * 64;
-            if (m < z.m && n < job.n)
-                out[q].write(job, z, m, n, t.z * job.m_tiles + m / 64);
-        }
-        __syncthreads();
-    }
-
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
         extern __shared__ __align__(128) char pool[];
@@ -338,7 +353,8 @@ template <int T, bool AT, bool BT, bool ANY, bool WIDE> struct gemm_mma {
             }
             g.stage(sum, (gemm_sums<R> *)pool);
             __syncthreads();
-            g.write(turn.tile, (gemm_sums<R> *)pool);
+            gemm_write_tile<R>(job, (gemm_sums<R> *)pool, turn.tile.z, turn.tile.row, turn.tile.col);
+            __syncthreads();
         }
     }
 };

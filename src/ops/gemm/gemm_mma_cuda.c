@@ -27,14 +27,16 @@ static bool is_fp8(int type)
     return type == SKR_E4M3 || type == SKR_E5M2;
 }
 
-/* The type in which both operands are exact; NO_TYPE: there is none. f16 holds
+/* The type in which both operands are exact (f32: rounded, where that is allowed); NO_TYPE: there is none. f16 holds
  * fp8; f16 and bf16 hold i8 less an i8 zero point, and i8 holds i4 without one. */
 static int type_of(const skr_gemm_job *job)
 {
     int a = job->a.at.type, b = job->b.at.type;
     bool zeros = job->b_zero.at.data != NULL;
-    if ((zeros && job->b_zero.at.type != SKR_I8) || a == SKR_I32 || a == SKR_F32)
+    if ((zeros && job->b_zero.at.type != SKR_I8) || a == SKR_I32)
         return NO_TYPE;
+    if (a == SKR_F32)
+        return job->allow_tf32 && job->scaling <= SKR_GEMM_ROW_COLUMN ? SKR_F32 : NO_TYPE;
     if (is_fp8(a) || (a == SKR_I8 && b == SKR_I4 && zeros))
         return SKR_F16;
     return a;
@@ -135,7 +137,8 @@ static int prepare(skr_gemm_job *job, skr_plan *plan)
     int type = type_of(job);
     const char *why = NULL;
     if (type == NO_TYPE)
-        why = "they have no f32, no i32, and no zero points that are not i8";
+        why = job->a.at.type == SKR_F32 ? "f32 is rounded to tf32 there, which is not allowed, or scaled along k"
+                                        : "they have no i32, and no zero points that are not i8";
     else if (job->n < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30 || job->batch.m > 1 << 20 ||
              (job->k < 1 && !job->groups.of))
         why = "sizes are 1 to 2^30 there";
@@ -151,7 +154,7 @@ static int prepare(skr_gemm_job *job, skr_plan *plan)
     int shape = why ? -1 : shape_of(job, type);
     if (why)
         skr_why(plan, "matrix instructions of a warp: %s", why);
-    job->work.columns = SKR_GEMM_MMA_SIDE;
+    job->work.rows = job->work.columns = SKR_GEMM_MMA_SIDE;
     job->work.cluster = 1;
     job->work.steps = (int32_t)(why ? 0 : steps);
     return shape;
@@ -205,21 +208,26 @@ bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     return true;
 }
 
+void skr_gemm_plan_table(skr_plan *plan)
+{
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &table_kernel;
+    step->grid = 1;
+    step->block = 256;
+    step->overlap = true;
+}
+
 bool skr_gemm_plan_mma_groups(skr_grouped_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_gemm_job *g = &job->gemm;
     int shape = target->shared_bytes < SKR_GEMM_MMA_SHARED || job->total > 1 << 30 ? -1 : prepare(g, plan);
-    g->groups.side = shape < 0 ? SKR_GEMM_SIDE : SKR_GEMM_MMA_SIDE;
-    skr_step *table = skr_plan_step(plan);
-    table->kernel = &table_kernel;
-    table->grid = 1;
-    table->block = 256;
-    table->overlap = true;
     if (shape < 0)
         return false;
+    g->groups.rows = g->groups.columns = SKR_GEMM_MMA_SIDE;
     plan->variant = shapes[shape].variant[SKR_GEMM_AUTO];
     skr_why(plan, "blocks that stay walk the groups in tiles of 128x128; a %s, b %s", load_text(g->a_load),
             load_text(g->b_load));
+    skr_gemm_plan_table(plan);
     add_step(plan, shape, resident_of(shape, target));
     return true;
 }

@@ -8,6 +8,9 @@
 #define SKR_GEMM_PACK_CPU_H
 
 #include "../../cpu/gemm/pack.h"
+#if defined(SKR_LEVEL_neonmm)
+#include "../../cpu/gemm/pack_widen_neon.h"
+#endif
 #include "gemm_cpu.h"
 
 /* One side of the product, of one batch: element (r, k) is at `at + r * rs + k * ks`. */
@@ -191,6 +194,19 @@ SKR_FN int64_t segment_k(const job_t *job, int64_t block, int64_t segment, int64
     return k;
 }
 
+/* How many k values of a segment the level's own way from i8 and i4 to the panel's type has packed. */
+static int64_t widen_panel(const job_t *job, const side *s, int64_t r0, int step, int rows, int64_t k0, int64_t k,
+                           char *to)
+{
+#if defined(SKR_LEVEL_neonmm)
+    bool as_it_is = s->is_b && !job->b_zero.at.data && (job->kind == SKR_GEMM_BF16 || job->kind == SKR_GEMM_I8);
+    if (as_it_is && rows == WIDEN_COLUMNS)
+        return pack_widened(job->kind, s->type, s->data, s->at + r0 * s->rs + k0 * s->ks, s->rs * step, s->ks, k, to);
+#endif
+    (void)job, (void)s, (void)r0, (void)step, (void)rows, (void)k0, (void)k, (void)to;
+    return 0;
+}
+
 /* Rows r0, r0 + step, ... of k block `block`. */
 static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, int rows, int64_t block, char *to)
 {
@@ -200,11 +216,13 @@ static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, in
         int64_t k0 = (block * job->segs + g) * job->seg, pad, k = segment_k(job, block, g, &pad);
         if (!k)
             break;
-        if (moved(job, s) && (s->is_b || !job->gather.data))
+        if (moved(job, s) && (s->is_b || !job->gather.data)) {
             pack_moved(job->kind, (const char *)s->data + (s->at + r0 * s->rs + k0 * s->ks) * size, s->rs * step, s->ks,
                        rows, R, KU, k, pad, to);
-        else
-            pack_converted(job, s, r0, step, rows, R, KU, k0, k, pad, to);
+            continue;
+        }
+        int64_t done = widen_panel(job, s, r0, step, rows, k0, k, to);
+        pack_converted(job, s, r0, step, rows, R, KU, k0 + done, k - done, pad - done, to + done * R * size);
     }
 }
 

@@ -2,13 +2,14 @@
  * are read once as they lie and widened in registers.
  * SPDX-License-Identifier: Apache-2.0
  *
- * As in the register tiles: the sum of each group by matrix instructions, then t = fma(sum, scale, t). 32 k's of two
- * columns at a time. Sums of bytes are exact in any order, so for i4 with i8 activations the even k's of 32 come before
- * the odd ones, as the nibbles do, and a is put in that order once for all columns. */
+ * As in the register tiles: the sum of each group by matrix instructions, then t = fma(sum, scale, t). Sums of bytes
+ * are exact in any order, so for i4 with i8 activations the even k's of 32 come before the odd ones, as the nibbles do,
+ * and a is put in that order once for all columns. */
 #ifndef SKR_GEMM_SKINNY_GROUPS_NEON_CPU_H
 #define SKR_GEMM_SKINNY_GROUPS_NEON_CPU_H
 
 #include "gemm_skinny_neon_cpu.h"
+#include "gemm_skinny_widen_neon_cpu.h"
 
 #if defined(SKR_LEVEL_neonmm)
 
@@ -40,103 +41,46 @@ SKR_FN void nibbles_even_odd(const uint8_t *x, const uint8_t *y, uint8x16_t out[
     pair_columns(vreinterpretq_u8_s8(vshrq_n_s8(u, 4)), vreinterpretq_u8_s8(vshrq_n_s8(v, 4)), out + 2);
 }
 
-/* i4 as bf16, in their order: both bytes of a number come from tables. */
-SKR_FN void nibbles_bf16(uint8x16_t v, uint8x16_t out[4])
-{
-    static const uint8_t high[16] = {0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40,
-                                     0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf};
-    static const uint8_t low[16] = {0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0,
-                                    0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80};
-    uint8x16_t even = vandq_u8(v, vdupq_n_u8(15)), odd = vshrq_n_u8(v, 4);
-    uint8x16_t index[2] = {vzip1q_u8(even, odd), vzip2q_u8(even, odd)};
-    UNROLLED
-    for (int i = 0; i < 2; i++) {
-        uint8x16_t h = vqtbl1q_u8(vld1q_u8(high), index[i]), l = vqtbl1q_u8(vld1q_u8(low), index[i]);
-        out[2 * i] = vzip1q_u8(l, h);
-        out[2 * i + 1] = vzip2q_u8(l, h);
-    }
-}
-
-/* i8 as bf16: whole numbers up to 256 are exact there, so the upper half of the f32 is the number. That is made by an
- * addition to the bits of 3 * 2^22, whose last place is 1, and a subtraction: SCVTF is one a cycle. */
-SKR_FN void bytes_bf16(uint8x16_t v, uint8x16_t out[2])
-{
-    const float32x4_t big = vdupq_n_f32(12582912.0f);
-    const int32x4_t bits = vreinterpretq_s32_f32(big);
-    int16x8_t w[2] = {vmovl_s8(vget_low_s8(vreinterpretq_s8_u8(v))), vmovl_high_s8(vreinterpretq_s8_u8(v))};
-    UNROLLED
-    for (int i = 0; i < 2; i++) {
-        float32x4_t a = vsubq_f32(vreinterpretq_f32_s32(vaddw_s16(bits, vget_low_s16(w[i]))), big);
-        float32x4_t b = vsubq_f32(vreinterpretq_f32_s32(vaddw_high_s16(bits, w[i])), big);
-        out[i] = vreinterpretq_u8_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)));
-    }
-}
-
-/* SPAN k's of two columns, `other` bytes apart, as what the matrix instruction takes. The columns are put together four
- * k's by four while these are still narrow. */
-SKR_FN void widen_span(int ints, int nibbles, const uint8_t *b, int64_t other, uint8x16_t out[8])
-{
-    if (ints) {
-        nibbles_even_odd(b, b + other, out);
-        return;
-    }
-    if (nibbles) {
-        uint16x8_t x = vreinterpretq_u16_u8(vld1q_u8(b)), y = vreinterpretq_u16_u8(vld1q_u8(b + other));
-        nibbles_bf16(vreinterpretq_u8_u16(vzip1q_u16(x, y)), out);
-        nibbles_bf16(vreinterpretq_u8_u16(vzip2q_u16(x, y)), out + 4);
-        return;
-    }
-    UNROLLED
-    for (int i = 0; i < 2; i++) {
-        uint32x4_t x = vreinterpretq_u32_u8(vld1q_u8(b + 16 * i));
-        uint32x4_t y = vreinterpretq_u32_u8(vld1q_u8(b + other + 16 * i));
-        bytes_bf16(vreinterpretq_u8_u32(vzip1q_u32(x, y)), out + 4 * i);
-        bytes_bf16(vreinterpretq_u8_u32(vzip2q_u32(x, y)), out + 4 * i + 2);
-    }
-}
-
 /* Columns of the weights, in bytes: column j begins at b + j * pitch. */
 typedef struct group_columns {
-    const uint8_t *b, *a; /* a: 64 bytes for each group of the instruction, 16 for each pair of rows */
-    int64_t pitch, span;  /* span: bytes of SPAN k's of a column */
-    int64_t k, group;     /* multiples of SPAN */
-    int64_t block;        /* k's of a k block */
-    const float *scales;  /* of the first column and group, or NULL */
+    const uint8_t *b, *a; /* a: as groups_order makes it */
+    int64_t pitch;
+    int64_t k, group;    /* multiples of SPAN */
+    int64_t block;       /* k's of a k block */
+    const float *scales; /* of the first column and group, or NULL */
     int64_t scale_row, scale_column;
     int rows;
 } group_columns;
 
-/* TWOS times two columns of PAIRS pairs of rows. other: columns from the first of two to the second (0: there is
- * none). */
-SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, const group_columns *g, int j, float *out,
-                      int64_t ld)
+/* TWOS times two columns of eight rows. other: columns from the first of two to the second (0: there is none). */
+SKR_FN void groups_of(int TWOS, int other, const group_columns *g, int j, float *out, int64_t ld)
 {
-    const int vectors = ints ? 4 : 8;
-    float32x4_t t[4][4];
+    enum { VECTORS = 4, PAIRS = 4 }; /* of SPAN k's; of rows */
+    float32x4_t t[2][PAIRS];
     UNROLLED
     for (int i = 0; i < TWOS * PAIRS; i++)
         t[i / PAIRS][i % PAIRS] = vdupq_n_f32(0);
     const float *scales = g->scales ? g->scales + j * g->scale_column : NULL;
     for (int64_t k = 0; k < g->k;) {
-        float32x4_t acc[4][4];
+        float32x4_t acc[2][PAIRS];
         UNROLLED
         for (int i = 0; i < TWOS * PAIRS; i++)
             acc[i / PAIRS][i % PAIRS] = vdupq_n_f32(0);
         int64_t end = k + g->group < g->k ? k + g->group : g->k;
         for (; k < end; k += SPAN) {
-            const uint8_t *a = g->a + k / SPAN * (vectors * 64);
+            const uint8_t *a = g->a + k / SPAN * (VECTORS * 64);
             UNROLLED
             for (int c = 0; c < TWOS; c++) {
-                const uint8_t *b = g->b + (j + 2 * c) * g->pitch + k / SPAN * g->span;
-                uint8x16_t v[8];
+                const uint8_t *b = g->b + (j + 2 * c) * g->pitch + k / 2;
+                uint8x16_t v[VECTORS];
                 __builtin_prefetch(b + AHEAD, 0, 2);
                 __builtin_prefetch(b + other * g->pitch + AHEAD, 0, 2);
-                widen_span(ints, nibbles, b, other * g->pitch, v);
+                nibbles_even_odd(b, b + other * g->pitch, v);
                 UNROLLED
-                for (int i = 0; i < vectors; i++)
+                for (int i = 0; i < VECTORS; i++)
                     UNROLLED
                 for (int r = 0; r < PAIRS; r++)
-                    acc[c][r] = mm_one(ints, acc[c][r], vld1q_u8(a + i * 64 + r * 16), v[i]);
+                    acc[c][r] = mm_one(1, acc[c][r], vld1q_u8(a + i * 64 + r * 16), v[i]);
             }
         }
         UNROLLED
@@ -146,10 +90,8 @@ SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, con
             two = vset_lane_f32(at ? at[other * g->scale_column] : 1, two, 1);
             float32x4_t scale = vcombine_f32(two, two);
             UNROLLED
-            for (int r = 0; r < PAIRS; r++) {
-                float32x4_t sum = ints ? vcvtq_f32_s32(vreinterpretq_s32_f32(acc[c][r])) : acc[c][r];
-                t[c][r] = vfmaq_f32(t[c][r], sum, scale);
-            }
+            for (int r = 0; r < PAIRS; r++)
+                t[c][r] = vfmaq_f32(t[c][r], vcvtq_f32_s32(vreinterpretq_s32_f32(acc[c][r])), scale);
         }
         scales = scales ? scales + g->scale_row : NULL;
     }
@@ -163,23 +105,16 @@ SKR_FN void groups_of(int ints, int nibbles, int PAIRS, int TWOS, int other, con
         }
 }
 
-#define GROUPS(name, ints, nibbles, PAIRS, TWOS)                                                                       \
-    SKR_IN_ORDER static void name(const group_columns *g, int cols, float *out, int64_t ld)                            \
-    {                                                                                                                  \
-        int j = 0;                                                                                                     \
-        for (; j + 2 * TWOS <= cols; j += 2 * TWOS)                                                                    \
-            groups_of(ints, nibbles, PAIRS, TWOS, 1, g, j, out, ld);                                                   \
-        for (; j + 2 <= cols; j += 2)                                                                                  \
-            groups_of(ints, nibbles, PAIRS, 1, 1, g, j, out, ld);                                                      \
-        if (j < cols)                                                                                                  \
-            groups_of(ints, nibbles, PAIRS, 1, 0, g, j, out, ld);                                                      \
-    }
-GROUPS(groups_i8_i4, 1, 1, 4, 2)
-GROUPS(groups_bf16_i4_1, 0, 1, 1, 4)
-GROUPS(groups_bf16_i4_4, 0, 1, 4, 1)
-GROUPS(groups_bf16_i8_1, 0, 0, 1, 4)
-GROUPS(groups_bf16_i8_4, 0, 0, 4, 1)
-#undef GROUPS
+SKR_IN_ORDER static void groups_i8_i4(const group_columns *g, int cols, float *out, int64_t ld)
+{
+    int j = 0;
+    for (; j + 4 <= cols; j += 4)
+        groups_of(2, 1, g, j, out, ld);
+    for (; j + 2 <= cols; j += 2)
+        groups_of(1, 1, g, j, out, ld);
+    if (j < cols)
+        groups_of(1, 0, g, j, out, ld);
+}
 
 /* a's panel with the even k's of every 32 before the odd ones. */
 static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
@@ -190,6 +125,49 @@ static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
             for (int r = 0; r < 8; r++)
                 to[p * 8 + i / 8 * 64 + r * 8 + i % 8] = a[p * 8 + from / 8 * 64 + r * 8 + from % 8];
         }
+}
+
+/* ---------------------------------------------------------------- bf16 x i8 and i4, one or two rows */
+
+/* The first two rows of a's panel, without the others between: these would take most of L1. */
+static void two_rows(const uint8_t *a, int64_t k, uint8_t *to)
+{
+    for (int64_t p = 0; p < k; p += 4)
+        vst1q_u8(to + p * 4, vld1q_u8(a + p * 16));
+}
+
+/* Scales of groups first ... first + n - 1 where they are not eight neighbours. */
+static void wide_scales(const group_columns *g, int j, int cols, int64_t first, int64_t n, float *to)
+{
+    for (int64_t i = first; i < first + n; i++)
+        for (int c = 0; c < WIDE; c++) {
+            int column = j + (c < cols ? c : cols - 1);
+            *to++ = g->scales ? g->scales[i * g->scale_row + column * g->scale_column] : 1;
+        }
+}
+
+/* cols up to WIDE columns from j on; those that are not there are the last one again. */
+static void wide_columns(int nibbles, const group_columns *g, int j, int cols, float *out, int64_t ld)
+{
+    enum { GROUPS = 8 }; /* at a time */
+    _Alignas(64) float t[2 * WIDE] = {0}, scales[GROUPS * WIDE];
+    bool as_they_lie = g->scales && g->scale_column == 1 && cols == WIDE;
+    wide_run run = {.scale_row = as_they_lie ? g->scale_row : WIDE};
+    for (int64_t k = 0, first = 0; k < g->k; k += run.groups * run.units * WIDE_UNIT, first += run.groups) {
+        int64_t left = g->k - k, whole = left / g->group; /* the last group may have fewer k's */
+        run.groups = whole < 1 ? 1 : whole < GROUPS ? whole : GROUPS;
+        run.units = (whole < 1 ? left : g->group) / WIDE_UNIT;
+        run.a = g->a + k * 4;
+        for (int c = 0; c < WIDE; c++)
+            run.b[c] = g->b + (j + (c < cols ? c : cols - 1)) * g->pitch + (nibbles ? k / 2 : k);
+        run.scales = as_they_lie ? g->scales + first * g->scale_row + j : scales;
+        if (!as_they_lie)
+            wide_scales(g, j, cols, first, run.groups, scales);
+        (nibbles ? wide_i4 : wide_i8)(&run, t);
+    }
+    for (int r = 0; r < g->rows; r++)
+        for (int c = 0; c < cols; c++)
+            out[r * ld + j + c] = t[c / 2 * 4 + r * 2 + c % 2];
 }
 
 /* ---------------------------------------------------------------- i8 x i4, one or two rows: dot products
@@ -291,12 +269,12 @@ DOTS(dots_2, 2)
 
 /* ---------------------------------------------------------------- which one */
 
-/* Whether there is a way for this product. */
+/* Whether there is a way for this product. With more rows of bf16, panels of widened weights are no slower. */
 static bool skinny_groups(const job_t *job, const side *b)
 {
-    bool types = (job->kind == SKR_GEMM_I8 && b->type == SKR_I4) ||
-                 (job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8));
-    return job->skinny && types && !job->packed && !job->gated && !job->b_zero.at.data && job->m <= job->tile.mr &&
+    bool i8 = job->kind == SKR_GEMM_I8 && b->type == SKR_I4 && job->m <= job->tile.mr;
+    bool bf16 = job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8) && job->m <= 2;
+    return job->skinny && (i8 || bf16) && !job->packed && !job->gated && !job->b_zero.at.data &&
            job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
@@ -314,7 +292,6 @@ static group_columns columns_from(const job_t *job, const side *b, const uint8_t
     group_columns g = {.b = (const uint8_t *)b->data + (nibbles ? at / 2 : at),
                        .a = a,
                        .pitch = nibbles ? b->rs / 2 : b->rs,
-                       .span = nibbles ? SPAN / 2 : SPAN,
                        .k = job->k - k0,
                        .group = job->group,
                        .block = job->seg * job->segs,
@@ -335,20 +312,24 @@ static void groups_by_dots(const job_t *job, const side *b, const char *a, int64
     (job->m == 1 ? dots_1 : dots_2)(&g, cols, out, ld);
 }
 
-/* As skinny_by_rows. a: all its k's, for i8 in the order of even_odd. */
+/* a's panel as groups_block takes it, in room. */
+static void groups_order(const job_t *job, const char *a, char *room)
+{
+    (job->kind == SKR_GEMM_I8 ? even_odd : two_rows)((const uint8_t *)a, job->k, (uint8_t *)room);
+}
+
+/* As skinny_by_rows. a: all its k's, as groups_order makes it. */
 static void groups_block(const job_t *job, const side *b, const uint8_t *a, int64_t block, int64_t n0, int cols,
                          float *out, int64_t ld)
 {
     int64_t k0 = block * job->seg * job->segs;
-    int nibbles = b->type == SKR_I4, ints = job->kind == SKR_GEMM_I8, few = job->m <= 2;
-    group_columns g = columns_from(job, b, a + k0 * (ints ? 8 : 16), k0, n0);
+    bool i8 = job->kind == SKR_GEMM_I8;
+    group_columns g = columns_from(job, b, a + k0 * (i8 ? 8 : 4), k0, n0);
     g.k = g.k < g.block ? g.k : g.block;
-    if (ints)
+    if (i8)
         groups_i8_i4(&g, cols, out, ld);
-    else if (nibbles)
-        (few ? groups_bf16_i4_1 : groups_bf16_i4_4)(&g, cols, out, ld);
-    else
-        (few ? groups_bf16_i8_1 : groups_bf16_i8_4)(&g, cols, out, ld);
+    for (int j = 0; !i8 && j < cols; j += WIDE)
+        wide_columns(b->type == SKR_I4, &g, j, cols - j < WIDE ? cols - j : WIDE, out, ld);
 }
 
 #endif

@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_any.cuh"
 #include "gemm_finish.cuh"
-#include "gemm_fma.cuh"
 #include "gemm_rows.cuh"
 
 #define KERNEL(name, bounds, ...)                                                                                      \
@@ -13,7 +12,6 @@
 
 KERNEL(skr_gemm_any_float, (256, 2), gemm_any<float>::run)
 KERNEL(skr_gemm_any_int, (256, 2), gemm_any<int32_t>::run)
-KERNEL(skr_gemm_fma, (256, 2), gemm_fma::run)
 KERNEL(skr_gemm_rows_bf16, (512, 1), gemm_rows<SKR_BF16>::run)
 KERNEL(skr_gemm_rows_f16, (512, 1), gemm_rows<SKR_F16>::run)
 KERNEL(skr_gemm_add_dbias, (256), gemm_add_dbias)

@@ -12,6 +12,8 @@ const char *gemm_scaling_text(int scaling);
 const char *gemm_gated_text(int gated);
 /* A tensor without dimensions yet; whole numbers cover their type. */
 suite_tensor *gemm_add(suite_case *c, const char *field, suite_role role, saker_type type, suite_fill fill);
+/* Its first dimension gets stride 0. */
+void gemm_expand(suite_tensor *t);
 
 typedef struct gemm_product {
     const saker_gemm_args *args;

@@ -24,6 +24,10 @@ template <int T, int BN, bool AT, bool BT> struct gemm_mma;
     SKR_GEMM_MMA(T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                       \
     SKR_GEMM_MMA(T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                       \
     SKR_GEMM_MMA(T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                       \
+    SKR_GEMM_MMA(T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                       \
+    SKR_GEMM_MMA(T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                       \
+    SKR_GEMM_MMA(T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                       \
+    SKR_GEMM_MMA(T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                       \
     SKR_GEMM_MMA(T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                       \
     SKR_GEMM_MMA(T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                       \
     SKR_GEMM_MMA(T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                       \
@@ -31,18 +35,20 @@ template <int T, int BN, bool AT, bool BT> struct gemm_mma;
 SKR_GEMM_HALF(SKR_BF16, "f32.bf16.bf16")
 SKR_GEMM_HALF(SKR_F16, "f32.f16.f16")
 SKR_GEMM_MMA(SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_F32, 192, 0, 0, float, "+f", "m64n192k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_I8, 192, 0, 0, int32_t, "+r", "m64n192k32", "s32.s8.s8", "")
 SKR_GEMM_MMA(SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
 
-template <int T, int BN, bool AT, bool BT> struct gemm_tma {
+template <int T, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma {
     typedef gemm_mma<T, BN, AT, BT> mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
-    static constexpr int BM = SKR_GEMM_TMA_ROWS, BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
-    static constexpr int STAGES = BN == 256 ? 4 : BN == 128 ? 6 : 8;
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
+    static constexpr int STAGES = 4 * 48 * 1024 / STAGE;
 
     const skr_gemm_job &job;
     uint32_t base, out, full, empty; /* stages, staging of d, barriers */
@@ -89,18 +95,27 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
         }
     }
 
+    __device__ __forceinline__ static void advance(int &stage, int &phase)
+    {
+        if (++stage == STAGES)
+            stage = 0, phase ^= 1;
+    }
+
     /* ---------------------------------------------------------------- the copy engine's warp */
 
-    /* One half of b's columns, for this block or for both. */
-    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z) const
+    /* One half of b's columns, for this block or for both (each); of three panels the first half has two. */
+    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z,
+                                           bool each) const
     {
-        constexpr int COUNT = BN / 2, BOXES = BT ? COUNT / 64 : 1;
+        constexpr int COUNT = BT ? (BN / 64 + 1) / 2 * 64 : BN / 2, BOXES = BT ? COUNT / 64 : 1;
         col = job.gated == SKR_GEMM_HALVES ? col / 2 + half * (int)(job.n / 2) : col + half * COUNT;
         to += half * COUNT * 128;
 #pragma unroll
         for (int i = 0; i < BOXES; i++) {
+            if (half * COUNT + i * 64 >= BN)
+                break;
             int x = BT ? col + i * 64 : k, y = BT ? k : col;
-            if (cluster > 1)
+            if (each)
                 tensor_load_each(to + i * PANEL, &job.work.b, barrier, x, y, z, 3);
             else if (job.work.once)
                 tensor_load_once(to + i * PANEL, &job.work.b, barrier, x, y, z);
@@ -131,17 +146,21 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
                     tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
                 }
                 if (cluster == 1 || rank == 0)
-                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb);
+                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb, cluster > 1);
                 if (cluster == 1 || rank == 1)
-                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb);
-                if (++stage == STAGES)
-                    stage = 0, phase ^= 1;
+                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb, cluster > 1);
+                advance(stage, phase);
             }
         }
-        for (int s = 0; cluster > 1 && s < STAGES; s++) { /* the peer still arrives on these: stay for it */
+        stay(stage, phase);
+    }
+
+    /* After the last step: the peer still arrives on these barriers. */
+    __device__ __forceinline__ void stay(int stage, int phase) const
+    {
+        for (int s = 0; cluster > 1 && s < STAGES; s++) {
             barrier_wait(empty + stage * 8, phase ^ 1);
-            if (++stage == STAGES)
-                stage = 0, phase ^= 1;
+            advance(stage, phase);
         }
     }
 
@@ -178,8 +197,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             if (last >= 0)
                 release(last);
             last = stage;
-            if (++stage == STAGES)
-                stage = 0, phase ^= 1;
+            advance(stage, phase);
         }
         wgmma_wait<0>();
         wgmma_pin(d);
@@ -193,8 +211,7 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             barrier_wait(full + stage * 8, phase);
             out_type::group_sync();
             release(stage);
-            if (++stage == STAGES)
-                stage = 0, phase ^= 1;
+            advance(stage, phase);
         }
     }
 
@@ -208,8 +225,10 @@ template <int T, int BN, bool AT, bool BT> struct gemm_tma {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
                 S d[BN / 2];
+                typename out_type::options o;
+                way.read_options(row, w, o);
                 multiply(d, w.last - w.first, stage, phase);
-                way.write(d, row, w);
+                way.write(d, row, w, o);
             } else {
                 pass(w.last - w.first, stage, phase);
             }

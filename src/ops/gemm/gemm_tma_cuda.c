@@ -30,10 +30,8 @@ static int along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
     return m->at.col_stride == 1 || cols == 1 ? 0 : m->row == 1 || rows == 1 ? 1 : -1;
 }
 
-/* The matrix [rows, cols], read along its first index where `turned`, in boxes of 128-byte rows. NULL, or what stands
- * in the way. */
-static const char *box_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
-                          int box_rows, skr_matrix_box *out)
+const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols, bool turned,
+                         int box_rows, skr_matrix_box *out)
 {
     int bytes = skr_type_bytes(m->at.type), unit = 16 / bytes;
     int64_t inner = turned ? rows : cols, outer = turned ? cols : rows, pitch = turned ? m->at.col_stride : m->row;
@@ -66,7 +64,7 @@ typedef struct choice {
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
 static double step_us(const skr_gemm_job *job, int columns, int cluster)
 {
-    double us = columns == 256 ? 0.68 : columns == 128 ? 0.37 : 0.24;
+    double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
     return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
 }
 
@@ -103,7 +101,7 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
     choice best = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
         if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
-            (job->gated == SKR_GEMM_HALVES && shapes[i].columns < 128)) /* a panel of d is 64 columns */
+            (job->gated == SKR_GEMM_HALVES && shapes[i].columns % 128)) /* a panel of d is 64 columns */
             continue;
         for (int cluster = 2; cluster >= 1; cluster--)
             for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
@@ -162,11 +160,13 @@ static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *p
 static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
 {
     const skr_gemm_work *t = &job->work;
-    const char *bad = box_of(job, &job->a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
+    const skr_gemm_matrix a = skr_gemm_turned(job, &job->a, t->turned_a_at, false);
+    const skr_gemm_matrix b = skr_gemm_turned(job, &job->b, t->turned_b_at, true);
+    const char *bad = skr_gemm_box(job, &a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
     if (!bad)
-        bad = box_of(job, &job->b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
+        bad = skr_gemm_box(job, &b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
     if (!bad && t->store)
-        bad = box_of(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
+        bad = skr_gemm_box(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
     return bad;
 }
 
@@ -192,6 +192,8 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         return false;
     }
     bt = !bt; /* of b [K, N] the first index is k */
+    const bool turn_a = at && skr_gemm_may_turn(job), turn_b = bt && skr_gemm_may_turn(job);
+    at = at && !turn_a, bt = bt && !turn_b;
     if (bt && job->gated == SKR_GEMM_HALVES && job->n / 2 * skr_type_bytes(job->b.at.type) % 16) {
         skr_why(plan, "tensor core kernels for Hopper: the halves of b's rows are not aligned to 16 bytes");
         return false;
@@ -199,12 +201,16 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     bool direct = writes_itself(job);
     choice c = choose(job, target, at, bt);
     if (c.shape < 0) {
-        skr_why(plan, "tensor core kernels for Hopper: none for this layout (i8 and tf32 want k along memory)");
+        skr_why(plan, "tensor core kernels for Hopper: none for this layout and size (i8, tf32: k along memory)");
         return false;
     }
     skr_gemm_work *t = &job->work;
     skr_matrix_box box[3];
     int columns = shapes[c.shape].columns, bk = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type);
+    t->turned_pitch = skr_mul(skr_ceil_div(job->k, 16), 16);
+    t->turned_a_at = turn_a ? 0 : -1; /* 0: aligned as the workspace will be */
+    t->turned_b_at = turn_b ? 0 : -1;
+    t->rows = SKR_GEMM_TMA_ROWS;
     t->columns = columns;
     t->at = at;
     t->bt = bt;
@@ -214,10 +220,15 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     const char *bad = boxes(job, box);
     if (bad) {
         skr_why(plan, "tensor core kernels for Hopper: a, b or d %s", bad);
+        *t = (skr_gemm_work){0};
         return false;
     }
     plan->bind = bind_maps;
     plan->bind_job = job;
+    if (turn_a)
+        t->turned_a_at = skr_gemm_add_turn(job, plan, false, at_end);
+    if (turn_b)
+        t->turned_b_at = skr_gemm_add_turn(job, plan, true, at_end);
     t->cluster = c.cluster;
     t->tiles_m = (int32_t)skr_ceil_div(job->m, (int64_t)SKR_GEMM_TMA_ROWS * c.cluster);
     t->tiles_n = (int32_t)skr_ceil_div(job->n, columns);
@@ -231,8 +242,9 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     int64_t slots = (int64_t)t->cut.left * (t->cut.slices + 2) + (t->finish ? t->cut.whole : 0);
     t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
     plan->variant = shapes[c.shape].variant[c.schedule];
-    skr_why(plan, "%lld tiles of 128x%d, %d blocks in a cluster, %d k steps, %d units, about %.0f us%s",
+    skr_why(plan, "%lld tiles of 128x%d, %d blocks in a cluster, %d k steps, %d units, about %.0f us%s%s",
             (long long)(c.tiles * c.cluster), columns, c.cluster, t->steps, t->cut.units, c.us,
+            turn_a || turn_b ? ", after a copy with k along memory" : "",
             t->finish ? ", written by a second kernel" : "");
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[c.shape];

@@ -4,8 +4,9 @@
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
  *   plain   d of 16 bits, times one factor
  *   exact   d of i32
- *   full    scales, bias, activation, gates in halves: 16 sums of a thread at a time, so that the code of the functions
- *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach
+ *   full    scales, bias, activation, gates in halves: 32 sums of a thread at a time, so that the code of the functions
+ *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach. Scales and bias are
+ *           read before the sums are made: nothing waits for memory here
  * d of 16 bits goes through shared memory to the copy engine, in panels of 64 columns; larger elements are stored as
  * they lie, whole sectors for a warp.
  * A thread has rows lane / 4 and 8 below of its warp's 16, columns 8 j + 2 (lane % 4) and the next. */
@@ -16,10 +17,10 @@
 #include "gemm_epilogue.cuh"
 #include "gemm_work.cuh"
 
-template <class S, int BN> struct gemm_tma_out {
+template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     static constexpr int PANEL = 64 * 128; /* 64 rows of 128 bytes */
     static constexpr int BYTES = 2 * PANEL;
-    static constexpr int PARTS = BN / 32; /* of `full`: 32 columns of b each */
+    static constexpr int PARTS = BN / 64; /* of `full`: 64 columns of b each */
     static constexpr bool INTS = S(0.5) == S(0);
 
     const skr_gemm_job &job;
@@ -42,7 +43,16 @@ template <class S, int BN> struct gemm_tma_out {
             bulk_store_wait<0>();
     }
 
-    __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const gemm_work &w) const
+    /* What `full` multiplies by and adds. A thread reads its two rows' and, of the tile's groups of 8 columns, the
+     * columns 2 (lane % 4) and the next of groups lane / 4, + 8, ...: a warp has all of them. */
+    struct options {
+        float factor[2], more[2], scale[2 * PARTS];
+        uint32_t bias[2 * PARTS]; /* as it lies in memory */
+    };
+
+    /* w: col, z and slot of a gemm_work. */
+    template <class W>
+    __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const W &w, const options &o) const
     {
         if (w.slot >= 0)
             slot(d, row, w.slot);
@@ -51,9 +61,9 @@ template <class S, int BN> struct gemm_tma_out {
         else if (job.work.plain)
             plain(d, row, w.col, w.z);
         else if (job.gated)
-            full<true>(d, row, w.col, w.z);
+            full<true>(d, row, w.col, w.z, o);
         else
-            full<false>(d, row, w.col, w.z);
+            full<false>(d, row, w.col, w.z, o);
     }
 
     /* ---------------------------------------------------------------- to the workspace */
@@ -99,9 +109,12 @@ template <class S, int BN> struct gemm_tma_out {
             *(V *)(to + n * 4) = a;
     }
 
-    __device__ __forceinline__ char *row_of(const gemm_batch &at, int64_t m) const
+    /* NULL: scatter leaves it out. */
+    template <int SIZE> __device__ __forceinline__ char *row_of(const gemm_batch &at, int64_t m) const
     {
-        return (char *)job.d.at.data + (at.d + m * job.d.row) * 4;
+        if (GROUPS)
+            m = gemm_d_row(job, at, m);
+        return GROUPS && m < 0 ? NULL : (char *)job.d.at.data + (at.d + m * job.d.row) * SIZE;
     }
 
     __device__ __forceinline__ void exact(const S (&d)[BN / 2], int row, int col, int z) const
@@ -112,7 +125,7 @@ template <class S, int BN> struct gemm_tma_out {
         for (int h = 0; h < 2; h++) {
             if (m + 8 * h >= job.m)
                 return;
-            char *to = row_of(at, m + 8 * h);
+            char *to = row_of<4>(at, m + 8 * h);
 #pragma unroll
             for (int i = 0; i < BN / 8; i++)
                 put_pair(to, col + i * 8 + (lane & 3) * 2, (int)job.n, d[4 * i + 2 * h], d[4 * i + 2 * h + 1]);
@@ -133,18 +146,47 @@ template <class S, int BN> struct gemm_tma_out {
         store_matrices(panel + r * 128 + ((chunk ^ (r & 7)) << 4), v);
     }
 
+    /* A staged panel, columns from n on: by all threads of the warpgroup. */
+    __device__ __forceinline__ void send(uint32_t panel, int n, int row, int z) const
+    {
+        if (GROUPS && job.scatter.data) {
+            send_rows(panel, n, row, z);
+        } else if (elected()) {
+            if (GROUPS && job.groups.of == SKR_GEMM_OF_ROWS) {
+                const skr_gemm_group g = gemm_group_table(job)[z];
+                row += job.groups.limit - (int)g.count, z = (int)(g.first + g.count); /* box_of_rows() says why */
+            }
+            tensor_store(&job.work.d, panel, n, row, z);
+            bulk_store_commit();
+        }
+    }
+
+    /* To rows that lie anywhere: 16 bytes of a row for each thread. Columns of d come in eights. */
+    __device__ __forceinline__ void send_rows(uint32_t panel, int n, int row, int z) const
+    {
+        const gemm_batch at(job, z);
+        const int c = threadIdx.x & 7, width = (int)(job.gated ? job.n / 2 : job.n);
+        if (n + c * 8 >= width)
+            return;
+        for (int r = (threadIdx.x & 127) / 8; r < 64 && row + r < at.m; r += 16) {
+            char *to = row_of<2>(at, row + r);
+            if (to)
+                *(uint4 *)(to + (n + c * 8) * 2) = shared_load16(panel + r * 128 + ((c ^ (r & 7)) << 4));
+        }
+    }
+
     __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z) const
     {
-        float factor = job.alpha;
-        if (job.a_scale.at.data)
-            factor *= *(const float *)job.a_scale.at.data;
-        if (job.b_scale.at.data)
-            factor *= *(const float *)job.b_scale.at.data;
-        constexpr int PANELS = BN >= 128 ? 2 : 1; /* at a time */
+        const float factor = gemm_one_factor(job);
+        constexpr int PANELS =
+            BN % 128 ? 1 : 2; /* at a time; where there is room for two of them, one after the other */
 #pragma unroll
         for (int part = 0; part < BN / 64; part += PANELS) {
-            if (elected())
+            const uint32_t to = staging + (PANELS == 1 ? part & 1 : 0) * PANEL;
+            if (elected() && (PANELS == 2 || part == 0))
                 bulk_store_wait_read<0>();
+            else if (elected())
+                bulk_store_wait_read<1>();
             group_sync();
 #pragma unroll
             for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
@@ -154,146 +196,208 @@ template <class S, int BN> struct gemm_tma_out {
                     int i = (part * 4 + j) * 8 + q * 2;
                     v[q] = pack_out((float)d[i] * factor, (float)d[i + 1] * factor);
                 }
-                put16(staging + (j >> 2) * PANEL, j & 3, v);
+                put16(to + (j >> 2) * PANEL, j & 3, v);
             }
             fence_async();
             group_sync();
-            if (elected()) {
-                for (int i = 0; i < PANELS; i++)
-                    tensor_store(&job.work.d, staging + i * PANEL, col + (part + i) * 64, row, z);
-                bulk_store_commit();
-            }
+            for (int i = 0; i < PANELS; i++)
+                send(to + i * PANEL, col + (part + i) * 64, row, z);
         }
     }
 
     /* ---------------------------------------------------------------- scales, bias, activation, gates */
 
-    /* The 16 sums of a part: 32 neighbouring columns, or 16 of the gate and the 16 that it multiplies. */
+    /* Column of b of the tile's column c. */
+    __device__ __forceinline__ int64_t column(int col, int c) const
+    {
+        int half = (int)job.n / 2; /* what is beyond the last is not written */
+        if (job.gated)
+            return c < BN / 2 ? min(col / 2 + c, half - 1) : half + min(col / 2 + c - BN / 2, half - 1);
+        return min(col + c, (int)job.n - 1);
+    }
+
+    __device__ __forceinline__ bool scales_columns() const
+    {
+        return gemm_scaled_late(job) && job.b_scale.at.data;
+    }
+
+    /* Of the rows alone. */
+    __device__ __forceinline__ void read_rows(int row, int z, options &o) const
+    {
+        const gemm_batch at(job, z);
+        const int lane = threadIdx.x & 31, bytes = skr_type_bytes(job.bias.type);
+        const char *bias = (const char *)job.bias.data;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int64_t m = min((int64_t)row + (threadIdx.x / 32 & 3) * 16 + lane / 4 + 8 * h, at.m - 1);
+            o.factor[h] = gemm_row_factor(job, at, m);
+            o.more[h] = bias && job.bias_rows ? any_load1(job.bias.type, bias + m * job.bias.stride * bytes) : 0.0f;
+        }
+    }
+
+    /* Before the sums are made. */
+    template <class W> __device__ __forceinline__ void read_options(int row, const W &w, options &o) const
+    {
+        if (w.slot >= 0 || job.work.plain || (INTS && job.exact))
+            return;
+        read_rows(row, w.z, o);
+        const gemm_batch at(job, w.z);
+        const int lane = threadIdx.x & 31, bytes = skr_type_bytes(job.bias.type);
+        const char *bias = (const char *)job.bias.data + (GROUPS && job.bias.data ? at.bias * bytes : 0);
+#pragma unroll
+        for (int i = 0; i < 2 * PARTS; i++) {
+            int64_t n = column(w.col, (lane / 4 + i / 2 * 8) * 8 + (lane & 3) * 2 + i % 2);
+            if (scales_columns())
+                o.scale[i] = gemm_column_factor(job, at, n);
+            if (bias && !job.bias_rows && bytes == 4)
+                o.bias[i] = *(const uint32_t *)(bias + n * job.bias.stride * 4);
+            else if (bias && !job.bias_rows)
+                o.bias[i] = *(const uint16_t *)(bias + n * job.bias.stride * 2);
+        }
+    }
+
+    __device__ __forceinline__ float bias_value(uint32_t raw) const
+    {
+        float lo, hi;
+        if (job.bias.type == SKR_F16)
+            unpack2<SKR_F16>(raw, lo, hi);
+        else if (job.bias.type == SKR_BF16)
+            unpack2<SKR_BF16>(raw, lo, hi);
+        else
+            lo = __uint_as_float(raw);
+        return lo;
+    }
+
+    /* v[2 i + c], i known at run time only. */
+    template <class V> __device__ __forceinline__ static V pick(const V (&v)[2 * PARTS], int i, int c)
+    {
+        V found = v[c];
+#pragma unroll
+        for (int k = 1; k < PARTS; k++)
+            found = i == k ? v[2 * k + c] : found;
+        return found;
+    }
+
+    /* The 32 sums of a part: 64 neighbouring columns, or 32 of the gate and the 32 that it multiplies. */
     template <bool GATED, int P>
-    __device__ __forceinline__ void take(const S (&d)[BN / 2], int part, float (&x)[16]) const
+    __device__ __forceinline__ void take(const S (&d)[BN / 2], int part, float (&x)[32]) const
     {
         if (part == P) {
 #pragma unroll
-            for (int i = 0; i < 16; i++)
-                x[i] = (float)d[!GATED ? P * 16 + i : i < 8 ? P * 8 + i : BN / 4 + P * 8 + i - 8];
+            for (int i = 0; i < 32; i++)
+                x[i] = (float)d[!GATED ? P * 32 + i : i < 16 ? P * 16 + i : BN / 4 + P * 16 + i - 16];
         } else if constexpr (P + 1 < PARTS) {
             take<GATED, P + 1>(d, part, x);
         }
     }
 
-    /* Factors of the 8 columns of a part that this thread has, and what is added: i / 2 counts its groups of 8. */
-    struct columns {
-        float scale[8], bias[8];
-    };
-    template <bool GATED>
-    __device__ __forceinline__ void columns_of(const gemm_batch &at, int col, int part, columns &c) const
+    /* Of both columns of 4 groups, from group `from` of 8 on: what their readers in the warp have. */
+    template <class V> __device__ __forceinline__ static void spread(const V (&v)[2], int from, V (&out)[4][2])
     {
-        const int half = (int)job.n / 2, bytes = skr_type_bytes(job.bias.type), q = (threadIdx.x & 3) * 2;
-        int64_t n[8]; /* what is beyond the last is not written */
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            int one =
-                GATED ? col / 2 + part * 16 + (i / 2 & 1) * 8 + q + i % 2 : col + part * 32 + i / 2 * 8 + q + i % 2;
-            n[i] = GATED ? min(one, half - 1) + (i < 4 ? 0 : half) : min(one, (int)job.n - 1);
-        }
-        if (gemm_scaled_late(job) && job.b_scale.at.data) {
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                c.scale[i] = gemm_column_factor(job, at, n[i]);
-        }
-        if (!job.bias.data || job.bias_rows)
-            return;
-        const char *bias = (const char *)job.bias.data;
-        if (job.bias.type == SKR_F32) {
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                c.bias[i] = *(const float *)(bias + n[i] * job.bias.stride * bytes);
-        } else {
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                c.bias[i] = any_load1(job.bias.type, bias + n[i] * job.bias.stride * bytes);
-        }
+        for (int i = 0; i < 8; i++)
+            out[i / 2][i % 2] = __shfl_sync(0xffffffff, v[i % 2], (from + i / 2) * 4 + (threadIdx.x & 3));
     }
 
-    template <bool GATED> __device__ __forceinline__ void full(const S (&d)[BN / 2], int row, int col, int z) const
+    /* Scales and bias. The exchanges of a side are all on their way before the first is needed. */
+    template <bool GATED> __device__ __forceinline__ void adjust(const options &o, int part, float (&x)[32]) const
     {
-        const gemm_batch at(job, z);
-        constexpr int EACH = GATED ? 4 : 2; /* parts of a panel */
-        int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
-        int width = (int)(GATED ? job.n / 2 : job.n), first = GATED ? col / 2 : col;
-        float factor[2], more[2] = {0.0f, 0.0f};
+        const bool scaled = scales_columns(), biased = job.bias.data && !job.bias_rows;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int64_t r = min((int64_t)m + 8 * h, job.m - 1);
-            factor[h] = gemm_row_factor(job, at, r);
-            if (job.bias.data && job.bias_rows)
-                more[h] = any_load1(job.bias.type,
-                                    (const char *)job.bias.data + r * job.bias.stride * skr_type_bytes(job.bias.type));
+        for (int side = 0; side < 2; side++) { /* 4 groups of 8 columns each; gated: of the gate, of the other */
+            int which = GATED ? part / 2 + side * (PARTS / 2) : part, from = GATED ? part % 2 * 4 : side * 4;
+            float *v = x + side * 16, add[4][2], scale[4][2];
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                add[i / 2][i % 2] = -0.0f; /* what changes nothing, not even -0 */
+            if (biased) {
+                const float mine[2] = {bias_value(pick(o.bias, which, 0)), bias_value(pick(o.bias, which, 1))};
+                spread(mine, from, add);
+            }
+            if (scaled) {
+                const float mine[2] = {pick(o.scale, which, 0), pick(o.scale, which, 1)};
+                spread(mine, from, scale);
+#pragma unroll
+                for (int i = 0; i < 16; i++)
+                    v[i] = __fmaf_rn(v[i], o.factor[i / 2 & 1] * scale[i / 4][i & 1], add[i / 4][i & 1]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 16; i++)
+                    v[i] = __fmaf_rn(v[i], o.factor[i / 2 & 1], add[i / 4][i & 1]);
+            }
         }
-        columns next = {{1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f}, {}};
-        columns_of<GATED>(at, col, 0, next);
+        if (job.bias.data && job.bias_rows)
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                x[i] += o.more[i / 2 & 1];
+    }
+
+    template <bool GATED> __device__ __forceinline__ void function(float (&x)[32]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 16; i += 8)
+            if (GATED) {
+                forward_vector<true, 8>(job.act, 1.702f, 7.0f, x + i, x + 16 + i, x + i);
+            } else {
+                forward_vector<false, 16>(job.act, 0.0f, 0.0f, x + 2 * i, x + 2 * i, x + 2 * i);
+            }
+    }
+
+    template <bool GATED>
+    __device__ __forceinline__ void full(const S (&d)[BN / 2], int row, int col, int z, const options &o) const
+    {
+        constexpr int EACH = GATED ? 2 : 1, COUNT = GATED ? 16 : 32; /* parts of a panel, results of a part */
+        int width = (int)(GATED ? job.n / 2 : job.n), first = GATED ? col / 2 : col;
 #pragma unroll 1
         for (int part = 0; part < PARTS; part++) {
-            int n = first + part * (GATED ? 16 : 32);
+            int n = first + part * 2 * COUNT;
             uint32_t panel = staging + (part / EACH & 1) * PANEL;
-            float x[16];
+            float x[32];
             if (n >= width && part % EACH == 0)
                 return;
-            if (job.work.store && part % EACH == 0) { /* the panel before may still be on its way */
+            take<GATED, 0>(d, part, x);
+            adjust<GATED>(o, part, x);
+            if (GATED || job.act)
+                function<GATED>(x);
+            if (!job.work.store) {
+                store_part<COUNT>(z, row, n, width, x);
+                continue;
+            }
+            if (part % EACH == 0) { /* the panel before may still be on its way */
                 if (elected() && part == 0)
                     bulk_store_wait_read<0>();
                 else if (elected())
                     bulk_store_wait_read<1>();
                 group_sync();
             }
-            take<GATED, 0>(d, part, x);
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
-                int h = i / 2 & 1, c = i / 4 * 2 + i % 2;
-                x[i] *= factor[h] * next.scale[c];
-                if (job.bias.data)
-                    x[i] += next.bias[c] + more[h]; /* one of them is 0 */
-            }
-            if (part + 1 < PARTS) /* on their way while the function is computed */
-                columns_of<GATED>(at, col, part + 1, next);
-            if (GATED)
-                forward_vector<true, 8>(job.act, 1.702f, 7.0f, x, x + 8, x);
-            else if (job.act)
-                forward_vector<false, 16>(job.act, 0.0f, 0.0f, x, x, x);
-            if (!job.work.store) {
-                store_part<GATED>(at, m, n + (lane & 3) * 2, width, x);
-                continue;
-            }
-#pragma unroll
-            for (int j = 0; j < (GATED ? 1 : 2); j++) {
+            for (int j = 0; j < COUNT / 8; j++) {
                 uint32_t v[4];
 #pragma unroll
                 for (int q = 0; q < 4; q++)
                     v[q] = pack_out(x[j * 8 + q * 2], x[j * 8 + q * 2 + 1]);
-                put16(panel, part % EACH * (GATED ? 1 : 2) + j, v);
+                put16(panel, part % EACH * 2 + j, v);
             }
             if (part % EACH == EACH - 1) {
                 fence_async();
                 group_sync();
-                if (elected()) {
-                    tensor_store(&job.work.d, panel, first + part / EACH * 64, row, z);
-                    bulk_store_commit();
-                }
+                send(panel, first + part / EACH * 64, row, z);
             }
         }
     }
 
-    /* d of f32. */
-    template <bool GATED> __device__ __forceinline__ void store_part(const gemm_batch &at, int m, int n, int width,
-                                                                     const float (&x)[16]) const
+    /* d of f32: rows row + ..., columns from n on. */
+    template <int COUNT>
+    __device__ __forceinline__ void store_part(int z, int row, int n, int width, const float (&x)[32]) const
     {
+        const gemm_batch at(job, z);
+        int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            if (m + 8 * h < job.m) {
-                char *to = row_of(at, m + 8 * h);
+            if (char *to = m + 8 * h < at.m ? row_of<4>(at, m + 8 * h) : NULL) {
 #pragma unroll
-                for (int i = 0; i < (GATED ? 2 : 4); i++)
-                    put_pair(to, n + i * 8, width, x[4 * i + 2 * h], x[4 * i + 2 * h + 1]);
+                for (int i = 0; i < COUNT / 4; i++)
+                    put_pair(to, n + (lane & 3) * 2 + i * 8, width, x[4 * i + 2 * h], x[4 * i + 2 * h + 1]);
             }
     }
 };

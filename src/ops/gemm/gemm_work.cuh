@@ -33,7 +33,7 @@ SKR_INLINE void gemm_place(const skr_gemm_work &t, int i, int &row, int &col, in
     int each = t.tiles_m * t.tiles_n, per = t.group * t.tiles_n;
     z = i / each, i -= z * each;
     int g = i / per, r = i - g * per, rows = min(t.group, t.tiles_m - g * t.group);
-    row = (g * t.group + r % rows) * t.cluster * SKR_GEMM_TMA_ROWS;
+    row = (g * t.group + r % rows) * t.cluster * t.rows;
     col = r / rows * t.columns;
 }
 
@@ -87,16 +87,17 @@ struct gemm_work {
     __device__ __forceinline__ void place(int i)
     {
         gemm_place(job.work, i, row, col, z);
-        row += rank * SKR_GEMM_TMA_ROWS;
+        row += rank * job.work.rows;
         if (slot >= 0)
             slot = slot * job.work.cluster + rank;
     }
 };
 
-/* Where one warpgroup's sums lie: for each 8 columns 16 bytes of each thread. */
+/* Where the sums of 64 rows lie: for each 8 columns 16 bytes of each thread of a warpgroup. */
 SKR_INLINE char *gemm_slot(const skr_gemm_job &job, int slot, int group)
 {
-    return (char *)job.head.workspace + job.work.slots_at + ((int64_t)slot * 2 + group) * job.work.columns * 64 * 4;
+    const skr_gemm_work &t = job.work;
+    return (char *)job.head.workspace + t.slots_at + ((int64_t)slot * (t.rows / 64) + group) * t.columns * 64 * 4;
 }
 
 #endif

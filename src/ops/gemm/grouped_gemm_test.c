@@ -138,7 +138,8 @@ static void oracle(const suite_case *c, double *const *value, double *const *bou
                               .beta = g.args->beta,
                               .scaling = g.args->scaling,
                               .act = g.args->act,
-                              .gated = g.args->gated};
+                              .gated = g.args->gated,
+                              .allow_tf32 = g.args->allow_tf32};
     struct {
         const char *name;
         suite_column *to;
@@ -183,7 +184,9 @@ typedef struct spec {
     int scaling;
     int64_t group;
     int act, gated, along_k;
-    int bad; /* offsets of any kind, indices outside */
+    bool tf32;
+    bool one_b; /* all groups have the same b: its stride over them is 0 */
+    int bad;    /* offsets of any kind, indices outside */
     int use;
 } spec;
 
@@ -210,7 +213,11 @@ static void name_case(const spec *s, suite_case *c)
             suite_say(c, "%s%s", words[i], suite_type_text(types[i]));
     if (s->alpha != 0 || s->beta != 0)
         suite_say(c, " al%g be%g", (double)s->alpha, (double)s->beta);
-    suite_say(c, "%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated), s->bad ? " bad" : "");
+    suite_say(c, "%s%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated),
+              s->tf32    ? " tf32"
+              : s->one_b ? " one b"
+                         : "",
+              s->bad ? " bad" : "");
 }
 
 static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role role, saker_type type, int ndim,
@@ -275,7 +282,10 @@ static void add_rows(suite_case *c, const spec *s)
     int64_t columns = s->gated ? s->n / 2 : s->n;
     int out = s->bad ? 2 : 0;
     add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
-    lay_out(add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n), s->columns);
+    suite_tensor *b = add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n);
+    lay_out(b, s->columns);
+    if (s->one_b)
+        gemm_expand(b);
     if (s->gather)
         add_indices(c, s, "gather", s->total, -out, a_rows - 1 + out, SUITE_RANGE);
     if (s->scatter)
@@ -303,7 +313,11 @@ static void add_ks(suite_case *c, const spec *s)
 static void add(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .reads = 1, .writes = 1}, *c = &one;
-    c->cuda_kernel = c->portable_kernel = s.a == SAKER_F32 || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
+    bool tma = s.a == s.b && (s.a == SAKER_F16 || s.a == SAKER_BF16) && !s.gather && !s.c && !s.pre && !s.saved &&
+               s.gated != SAKER_GATED_INTERLEAVED && s.groups > 0 && s.total > 0 && s.n % (s.gated ? 16 : 8) == 0 &&
+               (s.along_k ? s.columns && s.m % 8 == 0 : s.k > 0 && s.k % 8 == 0);
+    c->portable_kernel = (s.a == SAKER_F32 && !s.tf32) || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
+    c->cuda_kernel = tma ? "tma" : c->portable_kernel;
     name_case(&s, c);
     saker_grouped_gemm_args args = {.struct_size = sizeof args,
                                     .group = s.group,
@@ -312,7 +326,8 @@ static void add(spec s)
                                     .scaling = s.scaling,
                                     .act = s.act,
                                     .gated = s.gated,
-                                    .along_k = s.along_k};
+                                    .along_k = s.along_k,
+                                    .allow_tf32 = s.tf32};
     memcpy(c->args, &args, sizeof args);
     (s.along_k ? add_ks : add_rows)(c, &s);
     add_indices(c, &s, "offsets", s.groups + 1, s.bad ? -3 : 0, s.total + (s.bad ? 3 : 0), SUITE_CUTS);
@@ -403,6 +418,46 @@ static void row_cases(void)
     }
 }
 
+/* Hopper's kernel: every option it has, more steps than stages, more tiles than blocks, groups without a row. */
+static void tma_cases(void)
+{
+    static const saker_type halves[] = {SAKER_F16, SAKER_BF16};
+    for (int i = 0; i < 4; i++) {
+        spec s = {.a = halves[i / 2], .b = halves[i / 2], .groups = 3, .total = 400, .n = 272, .k = 136};
+        s.columns = i % 2;
+        s.d = halves[1 - i / 2];
+        s.bias = SAKER_F32;
+        s.act = SAKER_ACT_GELU;
+        add(s);
+        s.scatter = 1;
+        s.gated = SAKER_GATED_HALVES;
+        s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+        add(s);
+        s.d = SAKER_F32;
+        s.k = 648;
+        s.scatter = s.bias = 0;
+        s.alpha = 0.5f;
+        add(s);
+        add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 40, .total = 300, .n = 1040, .k = 72, .columns = s.columns});
+        s = (spec){.a = s.a, .b = s.b, .d = s.a, .groups = 4, .total = 270, .n = 24, .k = 72, .columns = s.columns};
+        s.one_b = true;
+        add(s);
+        add((spec){.a = s.a, .b = s.b, .d = s.a, .groups = 50, .total = 7, .n = 24, .k = 8, .columns = s.columns});
+        /* Groups of k's: most without one; ends inside and at the end of a step; more steps than stages. */
+        s = (spec){.a = s.a, .b = s.b, .d = s.a, .along_k = 1, .columns = 1, .alpha = 0.5f};
+        s.groups = i % 2 ? 40 : 3, s.total = i % 2 ? 25 : 1600, s.m = i % 2 ? 72 : 200, s.n = i % 2 ? 24 : 392;
+        add(s);
+        s.d = SAKER_F32;
+        s.groups = 1, s.total = 128;
+        add(s);
+    }
+    /* Several tiles for a block, each of more steps than stages: of rows and of k's. */
+    add((spec){.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .groups = 150, .total = 300, .n = 136, .k = 520});
+    spec s = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .groups = 140, .total = 60000, .n = 136, .m = 40};
+    s.along_k = s.columns = 1;
+    add(s);
+}
+
 static void k_cases(void)
 {
     static const int64_t sizes[][4] = {{1, 1, 1, 1},      {3, 0, 5, 7},      {2, 5, 9, 13},
@@ -428,6 +483,18 @@ static void k_cases(void)
         }
 }
 
+static void tf32_cases(void)
+{
+    for (int i = 0; i < 8; i++) {
+        spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .groups = 3, .total = 300, .n = 140, .tf32 = true};
+        s.k = s.m = i < 4 ? 72 : 137;
+        s.along_k = i & 1;
+        s.columns = i >> 1 & 1;
+        s.gather = s.scatter = i > 3 && !s.along_k;
+        add(s);
+    }
+}
+
 static void bench_cases(void)
 {
     static const saker_type fast[] = {SAKER_F32, SAKER_BF16};
@@ -450,7 +517,9 @@ static bool case_at(int i, suite_case *out)
     if (!list.n) {
         full_cases();
         row_cases();
+        tma_cases();
         k_cases();
+        tf32_cases();
         bench_cases();
     }
     return suite_list_at(&list, i, out);

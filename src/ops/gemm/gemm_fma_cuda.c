@@ -1,0 +1,195 @@
+/* gemm_fma_cuda.c - gemm's plan for true f32 (gemm_fma.cuh): which tile, how operands are copied, which schedule.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_cuda.h"
+
+SKR_FATBIN(gemm_fma_sm80)
+
+static const struct {
+    int rows, columns, a_way, b_way, blocks;
+    const char *variant[SKR_GEMM_N_VARIANTS];
+} shapes[] = {
+#define SKR_GEMM_FMA(tile, layout, down, across, rows, a_way, b_way, blocks)                                           \
+    {(down) * (rows)*4, (across)*64, a_way, b_way, blocks, SKR_GEMM_VARIANTS("fma f32 " #tile " " #layout)},
+#include "gemm_fma.def"
+};
+#define STAGE_BYTES(rows, columns) (SKR_GEMM_FMA_STEP * ((rows) + 4 + (columns) + 4) * 4)
+static skr_cuda_kernel kernels[] = {
+#define SKR_GEMM_FMA(tile, layout, down, across, rows, a_way, b_way, blocks)                                           \
+    SKR_KERNEL(gemm_fma_sm80, "skr_gemm_fma_" #tile "_" #layout,                                                       \
+               SKR_GEMM_FMA_STAGES *STAGE_BYTES((down) * (rows)*4, (across)*64), 1),
+#include "gemm_fma.def"
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+static skr_cuda_kernel vector_kernels[2][2] = {
+    /* k or n along memory in b; 1 or more rows */
+    {SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_1_kk", 0, 1), SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_4_kk", 0, 1)},
+    {SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_1_kn", 0, 1), SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_4_kn", 0, 1)},
+};
+
+/* ---------------------------------------------------------------- how operands are copied */
+
+/* Addresses of a matrix are multiples of 16 bytes where its offsets, in `elements`, are. */
+static bool aligned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t elements)
+{
+    for (int i = 0; i < job->batch.n_dims; i++)
+        elements |= job->batch.dims[i] > 1 ? m->at.stride[i] : 0;
+    return (uintptr_t)m->at.data % 16 == 0 && elements % 4 == 0;
+}
+
+/* Rows (columns of b) `pitch` apart, k's `along` apart. half: rows between the halves of gates, or 0. */
+static int way_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t pitch, int64_t along, int64_t half)
+{
+    if (along == 1)
+        return SKR_GEMM_FMA_K;
+    return pitch == 1 && aligned(job, m, along | half) ? SKR_GEMM_FMA_VECTORS : SKR_GEMM_FMA_ELEMENTS;
+}
+
+/* Bytes from a thread's copy to its next (gemm_fma_side.cuh), for a tile of so many rows. */
+static skr_gemm_fma_side side_of(int way, int64_t tile, int64_t pitch, int64_t along, int64_t half)
+{
+    const int64_t threads = SKR_GEMM_FMA_THREADS, step = SKR_GEMM_FMA_STEP;
+    const int64_t jump = half ? (half - tile / 2) * pitch * 4 : 0;
+    skr_gemm_fma_side s = {.way = way};
+    if (way == SKR_GEMM_FMA_K) {
+        s.far = threads / 8 * pitch * 4;
+        s.jump = jump;
+        s.next = step * 4 - tile / (threads / 8) * s.far - jump;
+    } else if (way == SKR_GEMM_FMA_VECTORS) {
+        s.far = skr_min(threads * 4 / tile, step) * along * 4;
+    } else {
+        s.far = skr_max(threads / tile, 1) * along * 4;
+        s.jump = threads * pitch * 4 + jump;
+    }
+    return s;
+}
+
+/* ---------------------------------------------------------------- which tile, which schedule */
+
+typedef struct choice {
+    int shape, schedule;
+    skr_gemm_cut cut;
+    double us;
+} choice;
+
+/* Microseconds of a k step of a block's tile on an H200, alone on its SM and with the other blocks that fit
+ * (docs/notes/gemm_cuda.md). */
+static void step_us(int shape, double *alone, double *full)
+{
+    const bool any = shapes[shape].a_way == SKR_GEMM_FMA_WAYS;
+    *full = (shapes[shape].rows < 64 ? 0.55 : 1.34) * (any ? 1.12 : 1);
+    *alone = *full * (shapes[shape].rows < 64 ? 0.4 : 0.6);
+}
+
+static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
+{
+    const int64_t rows = shapes[c.shape].rows, columns = shapes[c.shape].columns;
+    const int64_t steps = skr_ceil_div(job->k, SKR_GEMM_FMA_STEP);
+    const int64_t tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
+    const int64_t resident = (int64_t)target->n_sms * shapes[c.shape].blocks;
+    if (tiles > 1 << 24 || (rows < 64 && job->m > rows))
+        return;
+    c.cut = skr_gemm_cut_of(c.schedule, tiles, steps, resident);
+    if (!skr_gemm_may_cut(job, c.schedule, &c.cut))
+        return;
+    double alone, full;
+    step_us(c.shape, &alone, &full);
+    const double step = c.cut.units > target->n_sms ? full : alone, part = (double)steps * c.cut.left / c.cut.units;
+    c.us = (double)skr_ceil_div(c.cut.whole, skr_min(c.cut.units, resident)) * ((double)steps * step + 1);
+    if (c.cut.left) {                                               /* parts are written and read again */
+        const int ranges = c.cut.units - c.cut.slices * c.cut.left; /* a range has pieces of several tiles */
+        c.us += part * step + 5 + (ranges ? 2.5 * c.cut.left / ranges : 0);
+        c.us += 2 * (double)c.cut.left * (c.cut.slices + 1) * (double)(skr_min(job->m, rows) * columns) * 4 / 3e6;
+    }
+    if (best->shape < 0 || c.us < best->us)
+        *best = c;
+}
+
+/* ---------------------------------------------------------------- the plan */
+
+/* Nothing but one factor, rows of d in vectors. */
+static bool is_plain(const skr_gemm_job *job)
+{
+    const skr_gemm_matrix *d = &job->d;
+    return job->scaling == SKR_GEMM_NONE && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
+           !job->pre.at.data && !job->saved.at.data && !job->dbias.data && d->at.type == SKR_F32 &&
+           (d->at.col_stride == 1 || job->n == 1) && aligned(job, d, job->m > 1 ? d->row : 0);
+}
+
+static bool suits(const skr_gemm_job *job)
+{
+    return job->a.at.type == SKR_F32 && job->b.at.type == SKR_F32 && job->scaling <= SKR_GEMM_ROW_COLUMN &&
+           job->m > 0 && job->n > 0 && job->k > 0 && job->batch.m > 0 &&
+           skr_max(job->m, skr_max(job->n, job->k)) <= 1 << 30 && job->batch.m <= 1 << 20;
+}
+
+/* Up to 4 rows, in vectors of b. */
+static bool plan_vector(skr_gemm_job *job, skr_plan *plan)
+{
+    if (job->m > SKR_GEMM_VECTOR_MOST || job->schedule || job->dbias.data)
+        return false;
+    const int64_t a_pitch = job->m > 1 ? job->a.row : 0;
+    const bool k_along = job->k % 4 == 0 && job->a.at.col_stride == 1 && job->b.row == 1 &&
+                         aligned(job, &job->a, a_pitch) && aligned(job, &job->b, job->n > 1 ? job->b.at.col_stride : 0);
+    const bool n_along = job->n % 4 == 0 && job->gated != SKR_GEMM_HALVES && job->b.at.col_stride == 1 &&
+                         aligned(job, &job->b, job->b.row);
+    const int64_t columns = k_along ? SKR_GEMM_VECTOR_COLUMNS_K : SKR_GEMM_VECTOR_COLUMNS_N;
+    const int64_t blocks = skr_mul(skr_ceil_div(job->n, columns), job->batch.m);
+    if ((!k_along && !n_along) || blocks > INT32_MAX)
+        return false;
+    plan->variant = k_along ? "vector f32 kk" : "vector f32 kn";
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &vector_kernels[!k_along][job->m > 1];
+    step->grid = (uint32_t)blocks;
+    step->block = SKR_GEMM_VECTOR_THREADS;
+    step->overlap = true;
+    return true;
+}
+
+bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at)
+{
+    if (!suits(job))
+        return false;
+    bool turned = job->d.at.col_stride != 1 && job->d.row == 1, few = job->n <= 64 && job->m > job->n;
+    if ((turned || few) && skr_gemm_may_swap(job))
+        skr_gemm_swap(job);
+    if (plan_vector(job, plan))
+        return true;
+    const int64_t half = job->gated == SKR_GEMM_HALVES ? job->n / 2 : 0;
+    const int a_way = way_of(job, &job->a, job->a.row, job->a.at.col_stride, 0);
+    const int b_way = way_of(job, &job->b, job->b.at.col_stride, job->b.row, half);
+    choice c = {.shape = -1};
+    for (int i = 0; i < N_SHAPES; i++) {
+        const bool any = shapes[i].a_way == SKR_GEMM_FMA_WAYS;
+        if (any || (shapes[i].a_way == a_way && shapes[i].b_way == b_way))
+            for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
+                consider(job, target, (choice){.shape = i, .schedule = s}, &c);
+    }
+    if (c.shape < 0)
+        return false;
+    skr_gemm_work *t = &job->work;
+    const int rows = shapes[c.shape].rows, columns = shapes[c.shape].columns;
+    job->fma.a = side_of(a_way, rows, job->a.row, job->a.at.col_stride, 0);
+    job->fma.b = side_of(b_way, columns, job->b.at.col_stride, job->b.row, half);
+    t->rows = (int32_t)skr_max(rows, SKR_GEMM_SIDE); /* what is kept of a tile; there is no second row of flat ones */
+    t->columns = columns;
+    t->cluster = 1;
+    t->tiles_m = (int32_t)skr_ceil_div(job->m, rows);
+    t->tiles_n = (int32_t)skr_ceil_div(job->n, columns);
+    t->batches = (int32_t)job->batch.m;
+    t->group = 16;
+    t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_FMA_STEP);
+    t->cut = c.cut;
+    t->finish = !is_plain(job);
+    int64_t slots = (int64_t)t->cut.left * (t->cut.slices + 2) + (t->finish ? t->cut.whole : 0);
+    t->slots_at = skr_take(at, skr_mul(slots, (int64_t)t->rows * columns * 4));
+    plan->variant = shapes[c.shape].variant[c.schedule];
+    skr_why(plan, "%d tiles of %dx%d, %d k steps, %d blocks, about %.0f us%s", t->tiles_m * t->tiles_n * t->batches,
+            rows, columns, t->steps, t->cut.units, c.us, t->finish ? ", written by a second kernel" : "");
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &kernels[c.shape];
+    step->grid = (uint32_t)t->cut.units;
+    step->block = SKR_GEMM_FMA_THREADS;
+    step->shared_bytes = SKR_GEMM_FMA_STAGES * (uint32_t)STAGE_BYTES(rows, columns);
+    step->overlap = true;
+    return true;
+}
