@@ -104,6 +104,12 @@ SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_
                  : "memory");
 }
 
+/* Contiguous bytes (address and size multiples of 16) come to L2. */
+SKR_DEVICE void bulk_prefetch(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 SKR_DEVICE void barrier_arrive(uint32_t barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -240,6 +246,10 @@ template <int THREADS> struct cluster_owner {
     __device__ __forceinline__ void ready()
     {
         cluster_wait();
+    }
+    __device__ __forceinline__ void ask(const void *p, uint32_t bytes) const
+    {
+        bulk_prefetch(p, bytes);
     }
     __device__ __forceinline__ int index() const
     {

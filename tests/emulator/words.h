@@ -358,6 +358,7 @@ INSTRUCTION(fence_proxy_async_shared_cta, , )
 INSTRUCTION(griddepcontrol_launch_dependents, , )
 INSTRUCTION(griddepcontrol_wait, , )
 INSTRUCTION(prefetch_tensormap, , const void *)
+INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
 INSTRUCTION(setmaxnreg_dec_sync_aligned_u32, , int)
 INSTRUCTION(setmaxnreg_inc_sync_aligned_u32, , int)
 
@@ -390,9 +391,9 @@ template <class V> V emu_shuffle(V v, int from)
     memcpy(&v, w, sizeof v);
     return v;
 }
-template <class V> V __shfl_sync(unsigned, V v, int lane)
+template <class V> V __shfl_sync(unsigned, V v, int lane, int width = 32)
 {
-    return emu_shuffle(v, lane);
+    return emu_shuffle(v, (threadIdx.x & 31 & -width) + lane % width);
 }
 template <class V> V __shfl_up_sync(unsigned, V v, int by)
 {
