@@ -16,7 +16,7 @@ FLAVOURS = {
 }
 FIELDS = {
     "PLAIN": "lanes threads vpt rows early blocks",
-    "PLAIN_CLUSTER": "threads vpt early blocks least most rows",
+    "PLAIN_CLUSTER": "threads vpt early blocks least most walk rows",
     "PLAIN_RING": "threads vpt slots least most",
     "RESIDUAL": "lanes threads vpt blocks",
     "RESIDUAL_CLUSTER": "threads vpt blocks least most walk",
@@ -65,6 +65,8 @@ def entry(family, norm, t, n, f):
     if not fit or (fit[0] * lanes * f["vpt"] * vec >= 2 * n and lanes > 8):
         return None
     c, stages = fit[0], 2 if family.startswith("QUANT") else f.get("stages", 0)
+    if f.get("early") == 0:
+        stages = 2 if norm == "layer" else 1
     weights = f["vpt"] * vec * 4 if f.get("shared") else 0
     if family == "BACKWARD_RING":
         shared = f["threads"] * (f["slots"] * 32 + weights)
@@ -81,7 +83,7 @@ def entry(family, norm, t, n, f):
     e = dict(kind=kind, type=t, n=n, lanes=lanes, threads=f["threads"] + (64 if family == "BACKWARD_RING" else 32 * ring), vpt=f["vpt"], cluster=c, rpg=f.get("rows", 1), stages=stages,
              blocks=f.get("blocks", 1), shared=shared, name=f"{norm}_{t}_{args}", shape=f"{args}_c{c}", flavour="", struct=struct)
     if kind.endswith("plain"):
-        e["grids"] = ["walk" if ring else "once"]
+        e["grids"] = ["walk" if ring or f.get("walk") else "once"]
     return e
 
 

@@ -23,11 +23,13 @@ SKR_DEVICE float most(float a, float b)
     return r;
 }
 
+#define LOG2E 0x1.715476p0f
+
 /* e^-a for a >= 0; from 110 on it is 0. */
 SKR_DEVICE float exp_minus(float a)
 {
     a = least(a, 110.0f);
-    float t = a * -0x1.715476p0f, rest = __fmaf_rn(a, -0x1.715476p0f, -t), p;
+    float t = a * -LOG2E, rest = __fmaf_rn(a, -LOG2E, -t), p;
     rest = __fmaf_rn(a, -0x1.4ae0bep-26f, rest);
     asm("ex2.approx.f32 %0, %1;" : "=f"(p) : "f"(t));
     return __fmaf_rn(p * rest, 0x1.62e43p-1f, p);
@@ -41,11 +43,20 @@ SKR_DEVICE float one_over(float e)
     return r;
 }
 
+/* s(z), t = -z log2 e, where both it and 2^t are normal numbers. */
+SKR_DEVICE float sigmoid_exp2(float t)
+{
+    float p, r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(t));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + p));
+    return r;
+}
+
 /* NEAR: |z| <= 87, where e^-z and its reciprocal are normal numbers: half the instructions. */
 template <bool NEAR> SKR_DEVICE float sigmoid(float z)
 {
     if (NEAR) {
-        float t = z * -0x1.715476p0f, rest = __fmaf_rn(z, -0x1.715476p0f, -t), p, r;
+        float t = z * -LOG2E, rest = __fmaf_rn(z, -LOG2E, -t), p, r;
         rest = __fmaf_rn(z, -0x1.4ae0bep-26f, rest);
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(t));
         p = __fmaf_rn(p * rest, 0x1.62e43p-1f, p);
@@ -54,6 +65,17 @@ template <bool NEAR> SKR_DEVICE float sigmoid(float z)
     }
     float e = exp_minus(fabsf(z)), r = one_over(e);
     return z < 0.0f ? e * r : r;
+}
+
+/* The same for |z| <= 87 of eight significant bits, a bf16 number: its product with the first 16 bits of log2 e is
+ * exact, and what the other bits make of the exponential is so close to 1 that 1 + q will do. */
+SKR_DEVICE float sigmoid_of_bf16(float z)
+{
+    float p, r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(z * -0x1.7154p0f));
+    p = __fmaf_rn(p, z * -0x1.480fb6p-18f, p);
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + p));
+    return r;
 }
 
 /* |x| up to which an activation's sigmoid is NEAR; 0: it has none. */
@@ -104,9 +126,11 @@ SKR_DEVICE float normal_below(float x)
 }
 
 /* 2u = x (TWO_U + TWO_U3 x^2) of gelu_tanh. */
-#define TWO_U  1.5957691216057308f
-#define TWO_U3 0.07135481627260025f
+#define TWO_U  1.5957691216057308
+#define TWO_U3 0.07135481627260025
 
+/* An argument that is itself computed (2u, alpha x) takes log2 e into its coefficients where it is NEAR: one rounding
+ * less. */
 template <int ACT, bool NEAR> SKR_DEVICE float act_value(float x, float alpha)
 {
     if (ACT == SKR_ACT_SIGMOID)
@@ -117,8 +141,10 @@ template <int ACT, bool NEAR> SKR_DEVICE float act_value(float x, float alpha)
         return x * sigmoid<NEAR>(x);
     if (ACT == SKR_ACT_GELU)
         return x * normal_below(x);
+    if (ACT == SKR_ACT_GELU_TANH && NEAR)
+        return x * sigmoid_exp2(x * __fmaf_rn(x * x, (float)(-TWO_U3 * M_LOG2E), (float)(-TWO_U * M_LOG2E)));
     if (ACT == SKR_ACT_GELU_TANH)
-        return x * sigmoid<NEAR>(x * __fmaf_rn(x * x, TWO_U3, TWO_U));
+        return x * sigmoid<NEAR>(x * __fmaf_rn(x * x, (float)TWO_U3, (float)TWO_U));
     if (ACT == SKR_ACT_RELU)
         return most(x, 0.0f);
     if (ACT == SKR_ACT_RELU2) {
@@ -126,7 +152,7 @@ template <int ACT, bool NEAR> SKR_DEVICE float act_value(float x, float alpha)
         return x * x;
     }
     if (ACT == SKR_ACT_SWIGLU_OAI)
-        return x * sigmoid<NEAR>(x * alpha);
+        return x * (NEAR ? sigmoid_exp2(x * (alpha * -LOG2E)) : sigmoid<NEAR>(x * alpha));
     return x;
 }
 
@@ -153,8 +179,8 @@ template <int ACT> SKR_DEVICE float act_both(float x, float alpha, float &slope)
     }
     if (ACT == SKR_ACT_GELU_TANH) {
         float c = least(most(x, -32.0f), 32.0f), z = c * c; /* beyond, e is 0, and z stays finite */
-        s = sigmoid_both(c * __fmaf_rn(z, TWO_U3, TWO_U), p);
-        slope = __fmaf_rn(x * p, __fmaf_rn(z, 3.0f * TWO_U3, TWO_U), s);
+        s = sigmoid_both(c * __fmaf_rn(z, (float)TWO_U3, (float)TWO_U), p);
+        slope = __fmaf_rn(x * p, __fmaf_rn(z, (float)(3 * TWO_U3), (float)TWO_U), s);
         return x * s;
     }
     if (ACT == SKR_ACT_RELU) {
@@ -208,8 +234,9 @@ template <int ACT, bool GATED> SKR_DEVICE void backward_of(float dy, float &g, f
             one(SKR_ACT_GELU_TANH) one(SKR_ACT_RELU) one(SKR_ACT_RELU2) one(SKR_ACT_SWIGLU_OAI)                        \
     }
 
+/* bf16: every g is a number of that type. */
 template <int ACT, bool GATED, int V>
-SKR_DEVICE void forward_all(float alpha, float limit, const float *g, const float *u, float *y)
+SKR_DEVICE void forward_all(float alpha, float limit, bool bf16, const float *g, const float *u, float *y)
 {
     constexpr bool sigmoids =
         ACT == SKR_ACT_SIGMOID || ACT == SKR_ACT_SILU || ACT == SKR_ACT_GELU_TANH || ACT == SKR_ACT_SWIGLU_OAI;
@@ -217,7 +244,14 @@ SKR_DEVICE void forward_all(float alpha, float limit, const float *g, const floa
 #pragma unroll
     for (int c = 0; c < V && sigmoids; c++)
         top = fmaxf(top, fabsf(g[c]));
-    if (!sigmoids || top <= near_limit(ACT, alpha)) {
+    bool near = !sigmoids || top <= near_limit(ACT, alpha);
+    if (ACT == SKR_ACT_SILU && near && bf16) {
+#pragma unroll
+        for (int c = 0; c < V; c++) {
+            float f = g[c] * sigmoid_of_bf16(g[c]);
+            y[c] = GATED ? f * u[c] : f;
+        }
+    } else if (near) {
 #pragma unroll
         for (int c = 0; c < V; c++)
             y[c] = forward_of<ACT, GATED, true>(g[c], u[c], alpha, limit);
@@ -228,12 +262,12 @@ SKR_DEVICE void forward_all(float alpha, float limit, const float *g, const floa
     }
 }
 
-template <bool GATED, int V>
-SKR_DEVICE void forward_vector(int act, float alpha, float limit, const float *g, const float *u, float *y)
+template <bool GATED, int V> SKR_DEVICE void forward_vector(int act, float alpha, float limit, const float *g,
+                                                            const float *u, float *y, bool bf16 = false)
 {
 #define ONE(ACT)                                                                                                       \
     case ACT:                                                                                                          \
-        forward_all<ACT, GATED, V>(alpha, limit, g, u, y);                                                             \
+        forward_all<ACT, GATED, V>(alpha, limit, bf16, g, u, y);                                                       \
         break;
     SKR_EACH_ACT(ONE)
 #undef ONE

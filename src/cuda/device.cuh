@@ -321,6 +321,11 @@ SKR_DEVICE void shared_store4(uint32_t p, uint32_t v)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(p), "r"(v) : "memory");
 }
 
+SKR_DEVICE void shared_store4(uint32_t p, float f)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(p), "f"(f) : "memory");
+}
+
 /* V elements of a run-time float type into a slot of V * element bytes, and out of it. */
 template <int V> SKR_DEVICE void any_copy_async(int type, uint32_t to, const void *from)
 {

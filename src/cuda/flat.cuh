@@ -95,6 +95,29 @@ SKR_DEVICE void quantise(int type, void *p, bool in, float scale, const skr_divi
     store_codes_any<V>(type, p, in, q);
 }
 
+/* The largest of each of U numbers over LANES lanes, in U - 1 + log2(LANES / U) shuffles: every step halves the lanes
+ * or the numbers. A lane gets that of number own_number<LANES, U>(). */
+template <int LANES, int U> SKR_DEVICE float lanes_max(const float (&f)[U])
+{
+    if constexpr (U == 1) {
+        return lanes_reduce<skr_max, LANES>(f[0]);
+    } else {
+        bool upper = threadIdx.x & (LANES / 2);
+        float half[U / 2];
+#pragma unroll
+        for (int i = 0; i < U / 2; i++) {
+            float keep = upper ? f[U / 2 + i] : f[i], give = upper ? f[i] : f[U / 2 + i];
+            half[i] = fmaxf(keep, __shfl_xor_sync(0xffffffffu, give, LANES / 2));
+        }
+        return lanes_max<LANES / 2, U / 2>(half);
+    }
+}
+
+template <int LANES, int U> SKR_DEVICE int own_number()
+{
+    return threadIdx.x % LANES / (LANES / U);
+}
+
 /* The scale of LANES neighbouring lanes' vectors; every lane of the warp comes here. */
 template <int V, int LANES> SKR_DEVICE float lanes_scale(int type, float &top, const float *f)
 {

@@ -87,6 +87,14 @@ SKR_DEVICE void send8(uint32_t peer, float f, float g, uint32_t peer_barrier)
                  : "memory");
 }
 
+SKR_DEVICE void send16(uint32_t peer, float a, float b, float c, float d, uint32_t peer_barrier)
+{
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer),
+        "f"(a), "f"(b), "f"(c), "f"(d), "r"(peer_barrier)
+        : "memory");
+}
+
 /* The copy engine moves contiguous bytes to shared memory (addresses and size multiples of 16) and counts them on the
  * barrier as they arrive; barrier_expect() announced them. */
 SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
@@ -94,6 +102,12 @@ SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
+}
+
+/* Contiguous bytes (address and size multiples of 16) come to L2. */
+SKR_DEVICE void bulk_prefetch(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 SKR_DEVICE void barrier_arrive(uint32_t barrier)
@@ -232,6 +246,10 @@ template <int THREADS> struct cluster_owner {
     __device__ __forceinline__ void ready()
     {
         cluster_wait();
+    }
+    __device__ __forceinline__ void ask(const void *p, uint32_t bytes) const
+    {
+        bulk_prefetch(p, bytes);
     }
     __device__ __forceinline__ int index() const
     {

@@ -46,6 +46,11 @@ template <int N> SKR_DEVICE void wgmma_wait()
 }
 
 /* clang-format off */
+#define SKR_WGMMA_LIST_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define SKR_WGMMA_SUMS_16(c, d) c(d[0]), c(d[1]), c(d[2]), c(d[3]), c(d[4]), c(d[5]), c(d[6]), c(d[7])
+#define SKR_WGMMA_A_16 "%8"
+#define SKR_WGMMA_B_16 "%9"
+#define SKR_WGMMA_KEEP_16 "%10"
 #define SKR_WGMMA_LIST_64                                                                                              \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

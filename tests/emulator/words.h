@@ -299,6 +299,7 @@ INSTRUCTION(st_shared_v4_u32, emu_write_shared(p, make_uint4(a, b, c, d)), uint3
             uint32_t c, uint32_t d)
 INSTRUCTION(st_shared_v2_f32, emu_write_shared(p, make_float2(a, b)), uint32_t p, float a, float b)
 INSTRUCTION(st_shared_u32, emu_write_shared(p, a), uint32_t p, uint32_t a)
+INSTRUCTION(st_shared_f32, emu_write_shared(p, a), uint32_t p, float a)
 
 #define COPY(name, size)                                                                                               \
     INSTRUCTION(name, emu_copy(to, from, size, size), uint32_t to, const void *from)                                   \
@@ -333,6 +334,12 @@ inline void emu_st_async_shared_cluster_mbarrier_complete_tx_bytes_v2_u32(uint32
     uint32_t two[2] = {a, b};
     emu_send(to, two, 2, barrier);
 }
+inline void emu_st_async_shared_cluster_mbarrier_complete_tx_bytes_v4_f32(uint32_t to, float a, float b, float c,
+                                                                          float d, uint32_t barrier)
+{
+    uint32_t four[4] = {__float_as_uint(a), __float_as_uint(b), __float_as_uint(c), __float_as_uint(d)};
+    emu_send(to, four, 4, barrier);
+}
 #define BOX uint32_t to, const void *map, uint32_t barrier, int x, int y, int z
 INSTRUCTION(cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes,
             emu_tensor_load(to, map, barrier, x, y, z, 0), BOX)
@@ -351,6 +358,7 @@ INSTRUCTION(fence_proxy_async_shared_cta, , )
 INSTRUCTION(griddepcontrol_launch_dependents, , )
 INSTRUCTION(griddepcontrol_wait, , )
 INSTRUCTION(prefetch_tensormap, , const void *)
+INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
 INSTRUCTION(setmaxnreg_dec_sync_aligned_u32, , int)
 INSTRUCTION(setmaxnreg_inc_sync_aligned_u32, , int)
 
@@ -383,9 +391,9 @@ template <class V> V emu_shuffle(V v, int from)
     memcpy(&v, w, sizeof v);
     return v;
 }
-template <class V> V __shfl_sync(unsigned, V v, int lane)
+template <class V> V __shfl_sync(unsigned, V v, int lane, int width = 32)
 {
-    return emu_shuffle(v, lane);
+    return emu_shuffle(v, (threadIdx.x & 31 & -width) + lane % width);
 }
 template <class V> V __shfl_up_sync(unsigned, V v, int by)
 {

@@ -1,9 +1,9 @@
 /* activation.cuh - activation and activation_backward on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * flat: one vector of 16 bytes a thread and done, all float tensors of one type. rows: an owner (some lanes, a block)
- * keeps a row of results in registers for its scale. any: elements of any type and alignment, and rows that are walked
- * twice. columns: a thread walks down its columns and leaves their sums for dbias. */
+ * flat: one or two vectors of 16 bytes a thread and done, all float tensors of one type. rows: an owner (some lanes, a
+ * block) keeps a row of results in registers for its scale. any: elements of any type and alignment, and rows that are
+ * walked twice. columns: a thread walks down its columns and leaves their sums for dbias. */
 #ifndef SKR_ACTIVATION_CUH
 #define SKR_ACTIVATION_CUH
 
@@ -20,7 +20,6 @@ enum { FLAT_THREADS = 256, ANY_THREADS = 256 };
 template <int T, int FORM> struct operand_vector {
     static constexpr int V = skr_elem<T>::vec;
     uint4 raw[2];
-    float g[V], u[V];
 
     __device__ __forceinline__ void load(const skr_act_head &a, int row, int vector, bool in)
     {
@@ -39,7 +38,7 @@ template <int T, int FORM> struct operand_vector {
         }
     }
 
-    __device__ __forceinline__ void widen(const skr_act_head &a, int vector, bool in)
+    __device__ __forceinline__ void widen(const skr_act_head &a, int vector, bool in, float *g, float *u) const
     {
         if (FORM == PAIRS) {
             float f[2 * V];
@@ -83,20 +82,10 @@ template <int T, int FORM> struct operand_vector {
 
 /* ---------------------------------------------------------------- flat */
 
-template <int T, int FORM> SKR_DEVICE void forward_flat(const skr_activation_job &job)
+/* One vector of results: as it is, and quantised. Every lane of the warp comes here. */
+template <int T> SKR_DEVICE void put_flat(const skr_activation_job &job, int row, int vector, bool in, float *y)
 {
     constexpr int V = skr_elem<T>::vec;
-    wait_for_previous();
-    let_next_start();
-    const skr_act_head &a = job.a;
-    uint32_t i = blockIdx.x * FLAT_THREADS + threadIdx.x;
-    bool in = i < a.flat.total;
-    int vector, row = flat_row(a.flat, in ? i : 0, vector);
-    operand_vector<T, FORM> o;
-    o.load(a, row, vector, in);
-    o.widen(a, vector, in);
-    float y[V];
-    forward_vector<FORM != PLAIN, V>(a.act, a.alpha, a.limit, o.g, o.u, y);
     if (job.y.data) {
         uint4 raw = pack<T>(y);
         if (in)
@@ -118,6 +107,37 @@ template <int T, int FORM> SKR_DEVICE void forward_flat(const skr_activation_job
                 scale, divide_by(scale), top, y);
 }
 
+/* g is of type bf16: there is no bias in it. */
+template <int T> SKR_DEVICE bool is_bf16(const skr_act_head &a)
+{
+    return T == SKR_BF16 && !a.bias.data;
+}
+
+template <int T, int FORM> SKR_DEVICE void forward_flat(const skr_activation_job &job)
+{
+    constexpr int V = skr_elem<T>::vec, U = SKR_ACT_VECTORS(T, FORM);
+    wait_for_previous();
+    let_next_start();
+    const skr_act_head &a = job.a;
+    uint32_t first = blockIdx.x * (FLAT_THREADS * U) + threadIdx.x;
+    int vector[U], row[U];
+    operand_vector<T, FORM> o[U];
+#pragma unroll
+    for (int k = 0; k < U; k++) {
+        uint32_t i = first + k * FLAT_THREADS;
+        row[k] = flat_row(a.flat, i < a.flat.total ? i : 0, vector[k]);
+        o[k].load(a, row[k], vector[k], i < a.flat.total);
+    }
+    float y[U * V], u[U * V];
+#pragma unroll
+    for (int k = 0; k < U; k++)
+        o[k].widen(a, vector[k], first + k * FLAT_THREADS < a.flat.total, y + k * V, u + k * V);
+    forward_vector<FORM != PLAIN, U * V>(a.act, a.alpha, a.limit, y, u, y, is_bf16<T>(a));
+#pragma unroll
+    for (int k = 0; k < U; k++)
+        put_flat<T>(job, row[k], vector[k], first + k * FLAT_THREADS < a.flat.total, y + k * V);
+}
+
 template <int T, int FORM> SKR_DEVICE void backward_flat(const skr_activation_backward_job &job)
 {
     constexpr int V = skr_elem<T>::vec, B = skr_elem<T>::bytes;
@@ -131,24 +151,24 @@ template <int T, int FORM> SKR_DEVICE void backward_flat(const skr_activation_ba
     operand_vector<T, FORM> o;
     o.load(a, row, vector, true);
     uint4 raw = load16_once((const char *)job.dy.data + row * job.dy.stride[0] * B + (int64_t)vector * 16);
-    o.widen(a, vector, true);
-    float dy[V];
+    float dy[V], g[V], u[V];
+    o.widen(a, vector, true, g, u);
     unpack<T>(raw, dy);
-    backward_vector<FORM != PLAIN, V>(a.act, a.alpha, a.limit, dy, o.g, o.u);
+    backward_vector<FORM != PLAIN, V>(a.act, a.alpha, a.limit, dy, g, u);
     if (FORM == PAIRS) {
         char *p = (char *)job.dgate.data + row * job.dgate.stride[0] * B + (int64_t)vector * 32;
         float f[2 * V];
 #pragma unroll
         for (int c = 0; c < V; c++)
-            f[2 * c] = o.g[c], f[2 * c + 1] = o.u[c];
+            f[2 * c] = g[c], f[2 * c + 1] = u[c];
         store16_once(p, pack<T>(f));
         store16_once(p + 16, pack<T>(f + V));
         return;
     }
     if (job.dgate.data)
-        store16_once((char *)job.dgate.data + row * job.dgate.stride[0] * B + (int64_t)vector * 16, pack<T>(o.g));
+        store16_once((char *)job.dgate.data + row * job.dgate.stride[0] * B + (int64_t)vector * 16, pack<T>(g));
     if (FORM == SPLIT && job.dup.data)
-        store16_once((char *)job.dup.data + row * job.dup.stride[0] * B + (int64_t)vector * 16, pack<T>(o.u));
+        store16_once((char *)job.dup.data + row * job.dup.stride[0] * B + (int64_t)vector * 16, pack<T>(u));
 }
 
 /* ---------------------------------------------------------------- rows: one scale a row */
@@ -168,8 +188,9 @@ template <int T, class Owner, int VPT> struct forward_rows {
 #pragma unroll
             for (int k = 0; k < G; k++) {
                 bool there = in && (i + k) * L + lane < a.flat.vectors;
-                o[k].widen(a, (i + k) * L + lane, there);
-                forward_vector<FORM != PLAIN, V>(a.act, a.alpha, a.limit, o[k].g, o[k].u, y[i + k]);
+                float u[V];
+                o[k].widen(a, (i + k) * L + lane, there, y[i + k], u);
+                forward_vector<FORM != PLAIN, V>(a.act, a.alpha, a.limit, y[i + k], u, y[i + k], is_bf16<T>(a));
                 if (!there)
 #pragma unroll
                     for (int c = 0; c < V; c++)

@@ -13,6 +13,10 @@
 /* CPU: the steps, the columns that a task of the first and of the last takes. */
 enum { SKR_ACT_PARAMS, SKR_ACT_ROWS, SKR_ACT_SUM, SKR_ACT_PARAM_PIECE = 65536, SKR_ACT_SUM_PIECE = 2048 };
 
+/* CUDA: vectors of a thread of the flat forward kernels. Of two the loads are under way together, and addresses and
+ * switches are made once; what has several operands or four elements a vector has enough of both. */
+#define SKR_ACT_VECTORS(type, form) ((type) != SKR_F32 && (form) == 0 ? 2 : 1)
+
 /* What both directions know of a call. */
 typedef struct skr_act_head {
     skr_row_space rows;

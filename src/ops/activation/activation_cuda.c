@@ -74,8 +74,8 @@ static bool operands_aligned(const skr_act_head *a, int vec, skr_plan *plan)
     return fits && s->n_dims == 1 && (!a->gated || a->up.type == a->gate.type);
 }
 
-/* One vector a thread; compact: the rows of all tensors follow one another. */
-static bool plan_flat(skr_act_head *a, int vec, bool compact, skr_cuda_kernel (*kernels)[3], skr_plan *plan)
+/* each: vectors of a thread; compact: the rows of all tensors follow one another. */
+static bool plan_flat(skr_act_head *a, int vec, int each, bool compact, skr_cuda_kernel (*kernels)[3], skr_plan *plan)
 {
     int64_t m = a->rows.m, vectors = a->n / vec;
     if (compact && !a->bias.data)
@@ -86,7 +86,7 @@ static bool plan_flat(skr_act_head *a, int vec, bool compact, skr_cuda_kernel (*
     }
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[a->gate.type][form_of(a)];
-    step->grid = (uint32_t)skr_ceil_div(a->flat.total, THREADS);
+    step->grid = (uint32_t)skr_ceil_div(a->flat.total, each * THREADS);
     step->block = THREADS;
     step->overlap = true;
     plan->variant = flat_variant[a->gate.type][form_of(a)];
@@ -129,7 +129,7 @@ saker_status skr_activation_plan_cuda(skr_call *call, skr_activation_job *job, c
         bool compact = follows(&a->gate, a->n) && follows(&a->up, a->n) && follows(&job->y, a->n) &&
                        follows(&job->y_quant, a->n) &&
                        (!blocks || (job->scale.col_stride == 1 && follows(&job->scale, a->n / SKR_QUANT_GROUP)));
-        if (plan_flat(a, vec, compact, flat, plan))
+        if (plan_flat(a, vec, SKR_ACT_VECTORS(a->gate.type, form_of(a)), compact, flat, plan))
             return SAKER_OK;
     }
     plan_any(a, whole_rows, &any_kernel, plan);
@@ -185,7 +185,7 @@ saker_status skr_activation_backward_plan_cuda(skr_call *call, skr_activation_ba
     if (vectors) {
         bool compact = follows(&a->gate, a->n) && follows(&a->up, a->n) && follows(&job->dy, a->n) &&
                        follows(&job->dgate, a->n) && follows(&job->dup, a->n);
-        if (plan_flat(a, vec, compact, backward_flat, plan))
+        if (plan_flat(a, vec, 1, compact, backward_flat, plan))
             return SAKER_OK;
     }
     plan_any(a, false, &backward_any, plan);

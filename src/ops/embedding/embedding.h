@@ -27,7 +27,9 @@ typedef struct skr_embedding_job {
     skr_param table;
     skr_rows ids, out;
     int64_t rows_per_task; /* CPU plan */
-    int32_t vec, lanes;    /* CUDA plan: elements of an access, threads of a row */
+    /* CUDA plan: elements of an access, accesses of a row, log2 of the threads that share one. A division in the kernel
+     * costs more than a short row. */
+    int32_t vec, vectors, lane_bits;
 } skr_embedding_job;
 
 typedef struct skr_embedding_backward_job {

@@ -6,11 +6,12 @@
 SKR_FATBIN(embedding_sm80)
 SKR_FATBIN(embedding_backward_sm80)
 
-enum { COPY, CONVERT, ANY };
-static skr_cuda_kernel kernels[3] = {SKR_KERNEL(embedding_sm80, "skr_embedding_copy", 0, 1),
+enum { COPY, COPY_SHORT, CONVERT, ANY };
+static skr_cuda_kernel kernels[4] = {SKR_KERNEL(embedding_sm80, "skr_embedding_copy", 0, 1),
+                                     SKR_KERNEL(embedding_sm80, "skr_embedding_copy_short", 0, 1),
                                      SKR_KERNEL(embedding_sm80, "skr_embedding_convert4", 0, 1),
                                      SKR_KERNEL(embedding_sm80, "skr_embedding_any", 0, 1)};
-static const char *const variants[3] = {"copy", "convert", "any"};
+static const char *const variants[4] = {"copy", "copy short rows", "convert", "any"};
 
 static bool can(const skr_embedding_job *job, int vec)
 {
@@ -27,15 +28,21 @@ saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, con
     int vec = 16 / skr_type_bytes(job->table.type);
     int which = job->table.type == job->out.type && can(job, vec) ? COPY : can(job, 4) ? CONVERT : ANY;
     job->vec = which == COPY ? vec : which == CONVERT ? 4 : 1;
-    /* Four accesses a thread, but at least eight threads side by side: a line of every store. */
-    int64_t vectors = job->d / job->vec, lanes = 1;
-    while (lanes < SKR_EMBED_THREADS && lanes < vectors && (lanes < 8 || lanes * 4 < vectors))
-        lanes *= 2;
-    job->lanes = (int32_t)lanes;
+    /* Four accesses a thread, but at least eight threads side by side: a line of every store. Rows too short for both
+     * have one. */
+    int64_t vectors = job->d / job->vec;
+    int bits = 0;
+    if (which == COPY && vectors <= 16 && job->rows.n_dims == 1)
+        which = COPY_SHORT;
+    int64_t each = which == COPY_SHORT ? 1 : 4;
+    while (1 << bits < SKR_EMBED_THREADS && 1 << bits < vectors && (bits < 3 || each << bits < vectors))
+        bits++;
+    job->vectors = (int32_t)vectors;
+    job->lane_bits = bits;
     plan->variant = variants[which];
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[which];
-    step->grid = (uint32_t)skr_min(skr_ceil_div(job->rows.m, SKR_EMBED_THREADS / lanes), INT32_MAX);
+    step->grid = (uint32_t)skr_min(skr_ceil_div(job->rows.m, SKR_EMBED_THREADS >> bits), INT32_MAX);
     step->block = SKR_EMBED_THREADS;
     step->overlap = true;
     return SAKER_OK;

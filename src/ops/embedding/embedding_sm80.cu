@@ -1,13 +1,20 @@
 /* embedding_sm80.cu - rows of a table by index on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A row belongs to job.lanes threads, several rows to a block; a thread has four accesses under way. */
+ * A row belongs to 2^lane_bits threads, several rows to a block; a thread has four accesses under way. Short rows have
+ * one a thread and many threads. */
 #include "../../cuda/device.cuh"
 #include "embedding.h"
 
-SKR_DEVICE int64_t id_at(const skr_embedding_job &job, int64_t row)
+/* ONE: rows have one stride. */
+template <bool ONE> SKR_DEVICE int64_t offset_of(const skr_embedding_job &job, const skr_rows &t, int64_t row)
 {
-    int64_t at = skr_row_offset(&job.rows, job.ids.stride, row);
+    return ONE ? row * t.stride[0] : skr_row_offset(&job.rows, t.stride, row);
+}
+
+template <bool ONE> SKR_DEVICE int64_t id_at(const skr_embedding_job &job, int64_t row)
+{
+    int64_t at = offset_of<ONE>(job, job.ids, row);
     return job.ids.type == SKR_I32 ? ((const int32_t *)job.ids.data)[at] : ((const int64_t *)job.ids.data)[at];
 }
 
@@ -41,47 +48,47 @@ template <bool COPY, int V> struct access {
     }
 };
 
-template <bool COPY, int V> SKR_DEVICE void embedding(const skr_embedding_job &job)
+/* UNROLL: accesses of a thread at once. ONE: see offset_of. */
+template <bool COPY, int V, int UNROLL, bool ONE> SKR_DEVICE void embedding(const skr_embedding_job &job)
 {
-    constexpr int UNROLL = 4;
     wait_for_previous();
     let_next_start();
-    int lane = (int)threadIdx.x % job.lanes, groups = SKR_EMBED_THREADS / job.lanes;
+    int lanes = 1 << job.lane_bits, lane = threadIdx.x & (lanes - 1), groups = SKR_EMBED_THREADS >> job.lane_bits;
     int from = COPY ? 16 : V * skr_type_bytes(job.table.type), to = COPY ? 16 : V * skr_type_bytes(job.out.type);
-    int vectors = (int)(job.d / job.vec);
-    for (int64_t row = (int64_t)blockIdx.x * groups + threadIdx.x / job.lanes; row < job.rows.m;
+    for (int64_t row = (int64_t)blockIdx.x * groups + (threadIdx.x >> job.lane_bits); row < job.rows.m;
          row += (int64_t)gridDim.x * groups) {
-        int64_t id = id_at(job, row);
+        int64_t id = id_at<ONE>(job, row);
         bool good = id >= 0 && id < job.v;
         if (!good && lane == 0)
             *job.head.error_word = SKR_BAD_INDEX;
         const char *x = (const char *)job.table.data + id * job.table.stride * skr_type_bytes(job.table.type);
-        char *y = (char *)job.out.data + skr_row_offset(&job.rows, job.out.stride, row) * skr_type_bytes(job.out.type);
-        for (int first = lane; first < vectors; first += job.lanes * UNROLL) {
+        char *y = (char *)job.out.data + offset_of<ONE>(job, job.out, row) * skr_type_bytes(job.out.type);
+        for (int first = lane; first < job.vectors; first += lanes * UNROLL) {
             access<COPY, V> a[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                int i = first + u * job.lanes;
+                int i = first + u * lanes;
                 a[u].zero();
-                if (good && i < vectors)
+                if (good && i < job.vectors)
                     a[u].load(job, x + (int64_t)i * from);
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                int i = first + u * job.lanes;
-                if (i < vectors)
+                int i = first + u * lanes;
+                if (i < job.vectors)
                     a[u].store(job, y + (int64_t)i * to);
             }
         }
     }
 }
 
-#define KERNEL(name, copy, v)                                                                                          \
+#define KERNEL(name, copy, v, unroll, one)                                                                             \
     extern "C" __global__ void __launch_bounds__(SKR_EMBED_THREADS)                                                    \
         skr_embedding_##name(const __grid_constant__ skr_embedding_job job)                                            \
     {                                                                                                                  \
-        embedding<copy, v>(job);                                                                                       \
+        embedding<copy, v, unroll, one>(job);                                                                          \
     }
-KERNEL(copy, true, 1)
-KERNEL(convert4, false, 4)
-KERNEL(any, false, 1)
+KERNEL(copy, true, 1, 4, false)
+KERNEL(copy_short, true, 1, 1, true)
+KERNEL(convert4, false, 4, 4, false)
+KERNEL(any, false, 1, 4, false)

@@ -38,6 +38,9 @@ enum {
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
+/* Rows of a that gemm_few.cuh takes; columns of b, and threads, of its blocks. */
+enum { SKR_GEMM_FEW_MOST = 64, SKR_GEMM_FEW_COLUMNS = 128, SKR_GEMM_FEW_THREADS = 288 };
+
 /* CUDA: how the tiles are dealt out to the units (clusters of blocks), and how some are cut along k (gemm_work.cuh). */
 typedef struct skr_gemm_cut {
     int32_t units;        /* that share the work */

@@ -33,6 +33,14 @@ int64_t skr_gemm_add_turn(const skr_gemm_job *job, skr_plan *plan, bool b, int64
 /* The matrix a or b, or its copy at `at`; -1: it has none. */
 skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t at, bool b);
 
+/* The same for few rows of a, or few columns of b, which is the same transposed. It writes d itself. */
+bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
+
+/* 0: the second index runs along memory, 1: the first does, -1: neither. */
+int skr_gemm_along(const skr_gemm_matrix *m, int64_t rows, int64_t cols);
+/* No option but those that Hopper's kernels have themselves, and rows of d in vectors. */
+bool skr_gemm_writes_itself(const skr_gemm_job *job);
+
 /* As skr_gemm_plan_tma, for the matrix instructions that every GPU has. */
 bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 

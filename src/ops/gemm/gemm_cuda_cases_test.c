@@ -81,7 +81,7 @@ static void tma_cases(void)
                     gemm_case(s);
                 }
     for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once: the cost model takes the largest then */
-        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 5312, .k = 8, .lb = COLS};
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 5648, .k = 8, .lb = COLS};
         s.cuda = "tma bf16 kk 128x256";
         s.bias = i ? SAKER_BF16 : 0;
         s.act = i ? SAKER_ACT_RELU2 : 0;
@@ -96,7 +96,7 @@ static void tma_cases(void)
                   {SAKER_F32, SAKER_F32, "tma tf32 kk 128x256"}};
     foreach (i, widest) {
         spec s = {
-            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 5312, .k = 16, .lb = COLS};
+            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 5648, .k = 16, .lb = COLS};
         s.tf32 = widest[i].type == SAKER_F32;
         s.cuda = widest[i].kernel;
         gemm_case(s);
@@ -132,25 +132,6 @@ static void tma_cases(void)
         s.bias = i == 1 ? SAKER_F32 : 0;
         gemm_case(s);
     }
-    for (int f = 1; f < 3; f++) /* few rows, or columns */
-        for (int64_t k = 8; k < 5000; k = k * 3 + 8)
-            for (int m = 1; m <= 16; m += 5) {
-                spec s = {.a = floats[f], .b = floats[f], .d = floats[f], .m = m, .n = 43 - m, .k = k, .lb = COLS};
-                s.cuda = "few rows";
-                gemm_case(s);
-                s.m = s.n;
-                s.n = m;
-                gemm_case(s);
-                s.n = 70;
-                s.m = m;
-                s.bias = SAKER_F32;
-                s.act = SAKER_ACT_SILU;
-                s.gated = m % 3;
-                s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
-                s.batch = m % 2 ? CROSS : BOTH;
-                s.pre = SAKER_F32;
-                gemm_case(s);
-            }
     for (int schedule = 0; schedule <= SAKER_GEMM_STREAM_K; schedule++)
         for (int b = ALONE; b <= EXPANDED; b++) {
             spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 72, .n = 144, .k = 200, .batch = b};
@@ -254,6 +235,81 @@ static void fp8_cases(void)
     s.scaling = SAKER_GEMM_SCALE_BLOCK; /* half of b's columns is not a whole number of blocks */
     s.gated = SAKER_GATED_HALVES;
     gemm_case(s);
+}
+
+/* Few rows, or columns: every number of blocks that k is cut over, rows around those of the kernels, every way out.
+ * Split-K asks for these kernels where the product is too small for them. */
+static void few_cases(void)
+{
+    static const int rows[] = {1, 2, 5, 6, 8, 11, 15, 16, 17, 24, 31, 33, 48, 60, 63, 64};
+    static const int64_t ks[] = {8, 64, 136, 264, 520, 1160};
+    foreach (i, rows)
+        for (int l = 0; l < 4; l++) {
+            saker_type type = floats[1 + l % 2];
+            spec s = {.a = type, .b = type, .d = type, .m = rows[i], .n = 48 + (int64_t)i % 4 * 72, .lb = l / 2};
+            s.k = ks[(i + (size_t)l) % 6];
+            s.schedule = SAKER_GEMM_SPLIT_K;
+            s.cuda = "few rows tma";
+            gemm_case(s);
+            s.ld = COLS;
+            gemm_case(s);
+            if (l / 2 == COLS) { /* the same transposed */
+                spec t = s;
+                t.m = 200, t.n = rows[i], t.ld = ROWS;
+                gemm_case(t);
+            }
+            s.ld = ROWS;
+            s.k = ks[(i * 5 + (size_t)l) % 6];
+            s.bias = SAKER_F32;
+            s.act = SAKER_ACT_SILU;
+            s.gated = (int)i % 3;
+            s.scaling = (int)(i + (size_t)l) % 3;
+            if (s.lb == ROWS && s.gated == SAKER_GATED_HALVES && s.n / 2 % 8)
+                s.cuda = NULL; /* rows of b whose second halves are not aligned */
+            s.batch = i % 4 == 0 ? BOTH : i % 4 == 1 ? EXPANDED : ALONE;
+            gemm_case(s);
+            s.d = i % 2 ? SAKER_F32 : floats[2 - l % 2];
+            s.bias_rows = i % 2;
+            gemm_case(s);
+            s.pre = SAKER_F32;
+            s.c = i % 2 ? SAKER_F32 : 0;
+            s.beta = i % 2 ? 0.5f : 0.0f;
+            s.n -= 6;
+            s.cuda = s.lb == COLS ? "few rows tma" : NULL; /* rows of b that are not aligned */
+            gemm_case(s);
+            s.c = s.pre = 0;
+            s.beta = 0.0f;
+            s.gated = 0;
+            s.saved = type;
+            gemm_case(s);
+        }
+    for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once, whole and cut */
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 7, .n = 132 * 128 + 16, .lb = i > 0};
+        s.k = i == 2 ? 1160 : 24;
+        s.m = i == 2 ? 9 : 7;
+        s.schedule = i == 2 ? SAKER_GEMM_AUTO : SAKER_GEMM_SPLIT_K;
+        s.cuda = i == 2 ? "few rows" : "few rows tma"; /* the one of every GPU takes that as well */
+        gemm_case(s);
+    }
+    for (int f = 1; f < 3; f++) /* small products: the kernel of every GPU */
+        for (int64_t k = 8; k < 5000; k = k * 3 + 8)
+            for (int m = 1; m <= 16; m += 5) {
+                spec s = {.a = floats[f], .b = floats[f], .d = floats[f], .m = m, .n = 43 - m, .k = k, .lb = COLS};
+                s.cuda = "few rows";
+                gemm_case(s);
+                s.m = s.n;
+                s.n = m;
+                gemm_case(s);
+                s.n = 70;
+                s.m = m;
+                s.bias = SAKER_F32;
+                s.act = SAKER_ACT_SILU;
+                s.gated = m % 3;
+                s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+                s.batch = m % 2 ? CROSS : BOTH;
+                s.pre = SAKER_F32;
+                gemm_case(s);
+            }
 }
 
 /* The matrix instructions of a warp: types, layouts and sizes that Hopper's kernels do not take. */
@@ -408,6 +464,7 @@ void gemm_cuda_cases(void)
     tma_cases();
     middle_tile_cases();
     fp8_cases();
+    few_cases();
     mma_cases();
     fma_cases();
 }

@@ -23,6 +23,9 @@ template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
         SKR_WGMMA(run, BN, S, c, shape, types, modifiers)                                                              \
     };
 #define SKR_GEMM_HALF(T, types)                                                                                        \
+    SKR_GEMM_MMA(T, T, 16, 0, 0, float, "+f", "m64n16k16", types, ", 1, 1, 0, 0")                                      \
+    SKR_GEMM_MMA(T, T, 16, 1, 0, float, "+f", "m64n16k16", types, ", 1, 1, 1, 0")                                      \
+    SKR_GEMM_MMA(T, T, 64, 1, 0, float, "+f", "m64n64k16", types, ", 1, 1, 1, 0")                                      \
     SKR_GEMM_MMA(T, T, 64, 0, 0, float, "+f", "m64n64k16", types, ", 1, 1, 0, 0")                                      \
     SKR_GEMM_MMA(T, T, 128, 0, 0, float, "+f", "m64n128k16", types, ", 1, 1, 0, 0")                                    \
     SKR_GEMM_MMA(T, T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                    \

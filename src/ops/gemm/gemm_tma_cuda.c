@@ -26,8 +26,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* ---------------------------------------------------------------- what the copy engine can read */
 
-/* 0: the second index runs along memory, 1: the first does, -1: neither. */
-static int along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
+int skr_gemm_along(const skr_gemm_matrix *m, int64_t rows, int64_t cols)
 {
     return m->at.col_stride == 1 || cols == 1 ? 0 : m->row == 1 || rows == 1 ? 1 : -1;
 }
@@ -129,8 +128,7 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
 
 /* ---------------------------------------------------------------- the plan */
 
-/* The kernel itself can write d: no option but those of gemm_tma.cuh, rows of d in vectors. */
-static bool writes_itself(const skr_gemm_job *job)
+bool skr_gemm_writes_itself(const skr_gemm_job *job)
 {
     const skr_gemm_matrix *d = &job->d;
     int64_t width = job->gated ? job->n / 2 : job->n, bits = (int64_t)(uintptr_t)d->at.data;
@@ -218,7 +216,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         return false;
     if (job->d.at.col_stride != 1 && job->d.row == 1 && skr_gemm_may_swap(job))
         skr_gemm_swap(job);
-    int at = along(&job->a, job->m, job->k), bt = along(&job->b, job->k, job->n);
+    int at = skr_gemm_along(&job->a, job->m, job->k), bt = skr_gemm_along(&job->b, job->k, job->n);
     if (at < 0 || bt < 0) {
         skr_why(plan, "tensor core kernels for Hopper: a or b has no dimension of stride 1");
         return false;
@@ -230,7 +228,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         skr_why(plan, "tensor core kernels for Hopper: the halves of b's rows are not aligned to 16 bytes");
         return false;
     }
-    bool direct = writes_itself(job);
+    bool direct = skr_gemm_writes_itself(job);
     choice c = choose(job, target, at, bt);
     if (c.shape < 0) {
         skr_why(plan, "tensor core kernels for Hopper: none for this layout and size (8 bits, tf32: k along memory)");

@@ -39,8 +39,8 @@ static const skr_rows_shape ring_shape[] = {
 };
 static skr_cuda_kernel ring_kernel[] = {
 #define SKR_BACKWARD_RING(norm, type, threads, p, slots, ahead, shared, blocks, least, most)                           \
-    SKR_KERNEL(norm_backward_sm90, "skr_" #norm "_norm_backward_ring_" #type "_" #threads "x" #p, SKR_ROWS_SHARED,     \
-               SKR_ROWS_CLUSTER),
+    SKR_KERNEL(norm_backward_sm90, "skr_" #norm "_norm_backward_ring_" #type "_" #threads "x" #p "_" #least,           \
+               SKR_ROWS_SHARED, SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"
 };
 static const skr_rows_shape block_shape[] = {
@@ -199,7 +199,7 @@ static bool plan_cluster(skr_norm_backward_job *job, const skr_target *target, c
 static bool plan_ring(skr_norm_backward_job *job, const skr_target *target, int vec, skr_plan *plan)
 {
     const skr_param *w = &job->weight;
-    int64_t narrow = job->centre ? 8192 : vec == 8 ? 4096 : 16384;
+    int64_t narrow = job->centre ? 2048 : vec == 8 ? 4096 : 16384;
     if (target->sm != 90 || job->n <= narrow || job->weight_offset != 0.0f || (w->data && w->type != job->x.type))
         return false;
     for (int i = 0; i < SKR_COUNT(ring_shape); i++) {

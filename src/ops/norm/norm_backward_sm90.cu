@@ -10,6 +10,6 @@
              norm_backward<CENTRE_##norm, TYPE_##type, cluster_owner<threads>, vpt, stages,                            \
                            WEIGHTS_SHARED(norm, type, vpt), false>::run(job))
 #define SKR_BACKWARD_RING(norm, type, threads, p, slots, ahead, shared, blocks, least, most)                           \
-    BACKWARD(skr_##norm##_norm_backward_ring_##type##_##threads##x##p, threads + 64, blocks,                           \
+    BACKWARD(skr_##norm##_norm_backward_ring_##type##_##threads##x##p##_##least, threads + 64, blocks,                 \
              norm_backward_ring<CENTRE_##norm, TYPE_##type, threads, (least > 1), p, slots, ahead, shared>::run(job))
 #include "norm_kernels.def"

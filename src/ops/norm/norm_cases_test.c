@@ -91,6 +91,8 @@ static void wide_rows(void)
     /* More rows than clusters: each walks over several. */
     both((struct spec){ROWS(40), .n = 140008, .x = SAKER_BF16, .has = W | RSTD});
     both((struct spec){ROWS(20), .n = 140008, .x = SAKER_F32, .has = W | RSTD});
+    struct spec full = {ROWS(24), .n = 131072, .x = SAKER_F32, .has = W | (kind == LAYER ? B : 0) | Y | RSTD};
+    add_forward(&full); /* every block of the widest clusters has all its columns */
 }
 
 static void heights(void)

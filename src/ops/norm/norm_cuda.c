@@ -19,24 +19,30 @@ enum { CENTRED = 16, rms = 0, layer = CENTRED };
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
+/* Rows of parameters in shared memory (norm_rows.cuh): those that are not early. */
+#define PARAMS(norm, early) ((early) ? 0 : (norm) == layer ? 2 : 1)
+
 static const skr_rows_shape plain_shape[] = {
 #define SKR_PLAIN(norm, type, lanes, threads, vpt, rows, early, blocks)                                                \
-    {TYPE_##type + norm, lanes, threads, vpt, rows, 0, 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
+    {TYPE_##type + norm, lanes, threads, vpt, rows, PARAMS(norm, early), 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel plain_kernel[] = {
 #define SKR_PLAIN(norm, type, lanes, threads, vpt, rows, early, blocks)                                                \
-    SKR_KERNEL(norm_sm80, "skr_" #norm "_norm_plain_" #type "_" #lanes "x" #vpt, 0, 1),
+    SKR_KERNEL(norm_sm80, "skr_" #norm "_norm_plain_" #type "_" #lanes "x" #vpt,                                       \
+               PARAMS(norm, early) * threads * vpt * 16, 1),
 #include "norm_kernels.def"
 };
 static const skr_rows_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most)                                        \
-    {TYPE_##type + norm, threads, threads, vpt, 1, 0, least, most, 0, "plain " #type " cluster " #threads "x" #vpt},
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+    {TYPE_##type + norm,  threads, threads, vpt,  1,                                                                   \
+     PARAMS(norm, early), least,   most,    walk, "plain " #type " cluster " #threads "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most)                                        \
-    SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_plain_" #type "_c" #threads "x" #vpt "e" #early, 0, SKR_ROWS_CLUSTER),
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+    SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_plain_" #type "_c" #threads "x" #vpt "_" #least,                         \
+               PARAMS(norm, early) * threads * vpt * 16, SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"
 };
 static const skr_rows_shape ring_shape[] = {

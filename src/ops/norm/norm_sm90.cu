@@ -6,8 +6,8 @@
 #include "norm_lean.cuh"
 #include "norm_ring.cuh"
 
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most)                                        \
-    FORWARD(skr_##norm##_norm_plain_##type##_c##threads##x##vpt##e##early, threads, blocks,                            \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+    FORWARD(skr_##norm##_norm_plain_##type##_c##threads##x##vpt##_##least, threads, blocks,                            \
             norm_plain<CENTRE_##norm, TYPE_##type, cluster_owner<threads>, vpt, 1, early>)
 #define SKR_PLAIN_RING(norm, type, threads, p, slots, least, most)                                                     \
     FORWARD(skr_##norm##_norm_ring_##type##_##threads##x##p, threads + 32, 1,                                          \

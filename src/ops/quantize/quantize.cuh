@@ -1,8 +1,8 @@
 /* quantize.cuh - quantize and dequantize on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * flat: one vector of 16 bytes a thread; the lanes whose vectors share a scale agree on it by shuffles. rows: an owner
- * keeps a row in registers. tile: a block keeps 128 x 128 elements in registers. any: everything else, element by
+ * flat: some vectors of 16 bytes a thread; the lanes whose vectors share a scale agree on it by shuffles. rows: an
+ * owner keeps a row in registers. tile: a block keeps 128 x 128 elements in registers. any: everything else, element by
  * element. A scale for the whole tensor comes from two small kernels before. */
 #ifndef SKR_QUANTIZE_CUH
 #define SKR_QUANTIZE_CUH
@@ -26,42 +26,111 @@ SKR_DEVICE int64_t code_bytes(int type, int64_t columns)
 #define SKR_QUANTIZE_UNROLL(T) (T == SKR_F32 ? 4 : 2)
 #endif
 
-/* LANES: lanes that share a scale; 0: the one that is given. */
-template <int T, int LANES> SKR_DEVICE void quantize_flat(const skr_quantize_job &job)
+/* Where a vector's elements, codes and scale are. RUN: all rows follow one another. */
+template <int T, bool RUN> struct flat_place {
+    int row, vector;
+
+    __device__ __forceinline__ flat_place(const skr_quantize_job &job, uint32_t i) : row(0), vector((int)i)
+    {
+        if (!RUN)
+            row = flat_row(job.flat, i, vector);
+    }
+    __device__ __forceinline__ const char *x(const skr_quantize_job &job) const
+    {
+        return (const char *)job.x.data + row * job.x.stride[0] * skr_elem<T>::bytes + (int64_t)vector * 16;
+    }
+    __device__ __forceinline__ char *q(const skr_quantize_job &job) const
+    {
+        return (char *)job.q.data + row * job.q.stride[0] + code_bytes(job.type, (int64_t)vector * skr_elem<T>::vec);
+    }
+    __device__ __forceinline__ float *scale(const skr_quantize_job &job, int lanes) const
+    {
+        return (float *)job.scale.data + row * job.scale.stride[0] + vector / lanes * job.scale.col_stride;
+    }
+};
+
+/* W vectors from number i on, FLAT_THREADS apart, each with a scale that LANES lanes share. The lanes divide the
+ * numbers among them: each makes the scale of one, and gets the others from its neighbours. */
+template <int T, int LANES, int W, bool RUN>
+SKR_DEVICE void quantize_shared(const skr_quantize_job &job, uint32_t i, const uint4 *raw)
+{
+    constexpr int V = skr_elem<T>::vec;
+    float f[W][V], top[W];
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        unpack<T>(raw[k], f[k]);
+        top[k] = vector_top<V>(f[k]);
+    }
+    float amax = lanes_max<LANES, W>(top), scale = quant_scale(job.type, amax);
+    skr_divider by = divide_by(scale);
+    if (!__any_sync(0xffffffffu, !(is_tame(scale) && amax <= scale * 0x1p17f))) {
+        uint32_t own = i + own_number<LANES, W>() * FLAT_THREADS;
+        if (threadIdx.x % (LANES / W) == 0 && own < job.flat.total)
+            *flat_place<T, RUN>(job, own).scale(job, LANES) = scale;
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            skr_divider d = {__shfl_sync(0xffffffffu, by.scale, k * (LANES / W), LANES),
+                             __shfl_sync(0xffffffffu, by.inverse, k * (LANES / W), LANES)};
+            uint32_t at = i + k * FLAT_THREADS;
+#pragma unroll
+            for (int c = 0; c < V; c++)
+                f[k][c] = divide(d, f[k][c]);
+            store_codes_any<V>(job.type, flat_place<T, RUN>(job, at).q(job), at < job.flat.total, f[k]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < W; k++) { /* one by one, with care */
+        uint32_t at = i + k * FLAT_THREADS;
+        bool in = at < job.flat.total;
+        flat_place<T, RUN> place(job, at);
+        scale = lanes_scale<V, LANES>(job.type, top[k], f[k]);
+        if (in && threadIdx.x % LANES == 0)
+            *place.scale(job, LANES) = scale;
+        quantise<V>(job.type, place.q(job), in, scale, divide_by(scale), top[k], f[k]);
+    }
+}
+
+template <int T, int LANES, bool RUN> SKR_DEVICE void quantize_vectors(const skr_quantize_job &job)
 {
     constexpr int V = skr_elem<T>::vec, U = SKR_QUANTIZE_UNROLL(T), lanes = LANES ? LANES : 1;
-    wait_for_previous();
-    let_next_start();
     uint32_t first = blockIdx.x * (FLAT_THREADS * U) + threadIdx.x;
-    int vector[U], row[U];
     uint4 raw[U];
 #pragma unroll
     for (int k = 0; k < U; k++) {
         uint32_t i = first + k * FLAT_THREADS;
         raw[k] = make_uint4(0, 0, 0, 0);
-        row[k] = flat_row(job.flat, i, vector[k]);
         if (i < job.flat.total)
-            raw[k] = load16_once((const char *)job.x.data + row[k] * job.x.stride[0] * skr_elem<T>::bytes +
-                                 (int64_t)vector[k] * 16);
+            raw[k] = load16_once(flat_place<T, RUN>(job, i).x(job));
     }
+    if constexpr (LANES > 0) {
+        constexpr int W = U < lanes ? U : lanes;
 #pragma unroll
-    for (int k = 0; k < U; k++) {
-        bool in = first + k * FLAT_THREADS < job.flat.total;
-        float f[V];
-        unpack<T>(raw[k], f);
-        float top = vector_top<V>(f), scale;
-        if (LANES == 0) {
-            scale = *(const float *)job.scale.data;
-        } else {
-            scale = lanes_scale<V, lanes>(job.type, top, f);
-            if (in && threadIdx.x % lanes == 0)
-                ((float *)job.scale.data)[row[k] * job.scale.stride[0] + vector[k] / lanes * job.scale.col_stride] =
-                    scale;
+        for (int k = 0; k < U; k += W)
+            quantize_shared<T, LANES, W, RUN>(job, first + k * FLAT_THREADS, raw + k);
+    } else {
+        float scale = *(const float *)job.scale.data;
+        skr_divider by = divide_by(scale);
+#pragma unroll
+        for (int k = 0; k < U; k++) {
+            uint32_t i = first + k * FLAT_THREADS;
+            float f[V];
+            unpack<T>(raw[k], f);
+            quantise<V>(job.type, flat_place<T, RUN>(job, i).q(job), i < job.flat.total, scale, by, vector_top<V>(f),
+                        f);
         }
-        quantise<V>(job.type,
-                    (char *)job.q.data + row[k] * job.q.stride[0] + code_bytes(job.type, (int64_t)vector[k] * V), in,
-                    scale, divide_by(scale), top, f);
     }
+}
+
+/* LANES: lanes that share a scale; 0: the one that is given. */
+template <int T, int LANES> SKR_DEVICE void quantize_flat(const skr_quantize_job &job)
+{
+    wait_for_previous();
+    let_next_start();
+    if (job.flat.mul || job.flat.vectors == 1)
+        quantize_vectors<T, LANES, false>(job);
+    else
+        quantize_vectors<T, LANES, true>(job);
 }
 
 /* ---------------------------------------------------------------- rows */

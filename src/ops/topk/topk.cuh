@@ -39,6 +39,31 @@ template <> struct topk_key<SKR_F16> : topk_key16<SKR_F16> {
 template <> struct topk_key<SKR_BF16> : topk_key16<SKR_BF16> {
 };
 
+/* A survivor as one number, ties decided by the lower index: key, then inverted index. Half as long where both have 16
+ * bits. */
+template <bool NARROW> struct topk_number {
+    typedef uint64_t type;
+    SKR_DEVICE uint64_t of(uint32_t key, int key_bits, int i)
+    {
+        return (uint64_t)key << (64 - key_bits) | (uint32_t)~i;
+    }
+    SKR_DEVICE int index(uint64_t e)
+    {
+        return (int)~(uint32_t)e;
+    }
+};
+template <> struct topk_number<true> {
+    typedef uint32_t type;
+    SKR_DEVICE uint32_t of(uint32_t key, int, int i)
+    {
+        return key << 16 | (uint16_t)~i;
+    }
+    SKR_DEVICE int index(uint32_t e)
+    {
+        return (uint16_t)~e;
+    }
+};
+
 /* What the block shares besides histogram, survivors and keys. */
 struct topk_shared {
     uint32_t warp[32];
@@ -123,7 +148,7 @@ SKR_DEVICE int place_of(int i)
 
 /* STAGES stages of the bitonic sort at once, distances 2^top and below, on 2^STAGES elements in registers. run: length
  * of the sorted runs that are being made. */
-template <int THREADS, int STAGES> SKR_DEVICE void bitonic_stages(uint64_t *a, int size, int run, int top)
+template <int THREADS, int STAGES, class Number> SKR_DEVICE void bitonic_stages(Number *a, int size, int run, int top)
 {
     constexpr int E = 1 << STAGES;
     int low = top - STAGES + 1; /* log2 of the smallest distance */
@@ -131,7 +156,7 @@ template <int THREADS, int STAGES> SKR_DEVICE void bitonic_stages(uint64_t *a, i
     for (int p = threadIdx.x; p < size / E; p += THREADS) {
         int first = (p & ((1 << low) - 1)) | (p >> low) << (top + 1);
         bool down = (first & run) == 0;
-        uint64_t e[E];
+        Number e[E];
 #pragma unroll
         for (int k = 0; k < E; k++)
             e[k] = a[place_of(first + (k << low))];
@@ -140,7 +165,7 @@ template <int THREADS, int STAGES> SKR_DEVICE void bitonic_stages(uint64_t *a, i
 #pragma unroll
             for (int k = 0; k < E; k++)
                 if (!(k & step)) {
-                    uint64_t x = e[k], y = e[k + step];
+                    Number x = e[k], y = e[k + step];
                     bool swap = (x < y) == down;
                     e[k] = swap ? y : x;
                     e[k + step] = swap ? x : y;
@@ -152,7 +177,7 @@ template <int THREADS, int STAGES> SKR_DEVICE void bitonic_stages(uint64_t *a, i
 }
 
 /* Descending; size is a power of two. a may be shared or global memory of this block. */
-template <int THREADS> SKR_DEVICE void bitonic_sort(uint64_t *a, int size)
+template <int THREADS, class Number> SKR_DEVICE void bitonic_sort(Number *a, int size)
 {
     constexpr int most = THREADS > 512 ? 2 : 3; /* what registers allow */
     int bits = 31 - __clz(size);
@@ -173,30 +198,31 @@ template <int THREADS> SKR_DEVICE void bitonic_sort(uint64_t *a, int size)
 }
 
 /* softmax over the k sorted values and the outputs. */
-template <int T, int THREADS>
-SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x, const uint64_t *list, topk_shared &s)
+template <int T, int THREADS, class Format> SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x,
+                                                                    const typename Format::type *list, topk_shared &s)
 {
     constexpr int bytes = skr_elem<T>::bytes;
+    auto value = [&](int i) { return any_load1(T, x + (int64_t)Format::index(list[place_of(i)]) * bytes); };
     int k = (int)job.k;
     if (job.indices.data) {
         int32_t *to = (int32_t *)job.indices.data + skr_row_offset(&job.rows, job.indices.stride, row);
         for (int i = threadIdx.x; i < k; i += THREADS)
-            to[i * job.indices.col_stride] = (int32_t) ~(uint32_t)list[place_of(i)];
+            to[i * job.indices.col_stride] = Format::index(list[place_of(i)]);
     }
     if (!job.values.data)
         return;
     float top = 0, sum = 1;
     if (job.softmax) {
-        top = any_load1(T, x + (int64_t) ~(uint32_t)list[0] * bytes);
+        top = value(0);
         sum = 0;
         for (int i = threadIdx.x; i < k; i += THREADS)
-            sum += expf(any_load1(T, x + (int64_t) ~(uint32_t)list[place_of(i)] * bytes) - top);
+            sum += expf(value(i) - top);
         sum = block_reduce<skr_sum, THREADS / 32>(sum, s.partial[row & 1]);
     }
     int size = skr_type_bytes(job.values.type);
     char *to = (char *)job.values.data + skr_row_offset(&job.rows, job.values.stride, row) * size;
     for (int i = threadIdx.x; i < k; i += THREADS) {
-        float f = any_load1(T, x + (int64_t) ~(uint32_t)list[place_of(i)] * bytes);
+        float f = value(i);
         if (job.softmax)
             f = top == -__int_as_float(0x7f800000) ? 0.0f : expf(f - top) / sum;
         any_store1(job.values.type, to + i * job.values.col_stride * size, f);
@@ -204,9 +230,9 @@ SKR_DEVICE void put_row(const skr_topk_job &job, int64_t row, const char *x, con
 }
 
 /* FEW: survivors are few enough to be sorted by counting. */
-template <int T, int THREADS, int BITS, bool FEW>
-SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row, uint32_t *histogram, uint64_t *list, uint64_t *ranked,
-                         typename topk_key<T>::stored *keys, topk_shared &s)
+template <int T, int THREADS, int BITS, bool FEW, class Format>
+SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row, uint32_t *histogram, typename Format::type *list,
+                         typename Format::type *ranked, typename topk_key<T>::stored *keys, topk_shared &s)
 {
     typedef topk_key<T> key_type;
     constexpr int bins = 1 << BITS;
@@ -262,12 +288,12 @@ SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row, uint32_t *histogr
     const int found = (int)(taken + s.here);
     each_again([&](int i, uint32_t key) {
         if (number((uint32_t)i, key) >> shift >= prefix)
-            list[place_of((int)atomicAdd(&s.count, 1))] = (uint64_t)key << (64 - key_type::bits) | (uint32_t)~i;
+            list[place_of((int)atomicAdd(&s.count, 1))] = Format::of(key, key_type::bits, i);
     });
     __syncthreads();
     if constexpr (FEW) { /* each survivor's place is the number of larger ones */
         for (int i = threadIdx.x; i < found; i += THREADS) {
-            uint64_t mine = list[place_of(i)];
+            typename Format::type mine = list[place_of(i)];
             int larger = 0;
             for (int j = 0; j < found; j++)
                 larger += list[place_of(j)] > mine;
@@ -283,7 +309,7 @@ SKR_DEVICE void topk_row(const skr_topk_job &job, int64_t row, uint32_t *histogr
             list[place_of(i)] = 0;
         bitonic_sort<THREADS>(list, size);
     }
-    put_row<T, THREADS>(job, row, x, list, s);
+    put_row<T, THREADS, Format>(job, row, x, list, s);
     __syncthreads(); /* the next row's survivors take the same place */
 }
 
@@ -293,16 +319,17 @@ template <int T, int THREADS, int BITS, bool FEW> SKR_DEVICE void topk(const skr
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ topk_shared s;
     uint32_t *histogram = (uint32_t *)memory;
-    uint64_t *ranked = (uint64_t *)(histogram + (1 << BITS)),
-             *list = ranked + (FEW ? SKR_TOPK_PADDED(SKR_TOPK_RANK) : 0);
+    typedef topk_number<SKR_TOPK_NARROW(T, THREADS)> format;
+    typedef typename format::type number;
+    number *ranked = (number *)(histogram + (1 << BITS)), *list = ranked + (FEW ? SKR_TOPK_PADDED(SKR_TOPK_RANK) : 0);
     bool here = job.cap <= SKR_TOPK_LIST;
     auto *keys = (typename topk_key<T>::stored *)(list + (here ? SKR_TOPK_PADDED(job.cap) : 0));
     if (!here)
-        list = (uint64_t *)job.head.workspace + (int64_t)blockIdx.x * SKR_TOPK_PADDED(job.cap);
+        list = (number *)job.head.workspace + (int64_t)blockIdx.x * SKR_TOPK_PADDED(job.cap);
     wait_for_previous();
     let_next_start();
     for (int64_t row = blockIdx.x; row < job.rows.m; row += gridDim.x)
-        topk_row<T, THREADS, BITS, FEW>(job, row, histogram, list, ranked, keys, s);
+        topk_row<T, THREADS, BITS, FEW, format>(job, row, histogram, list, ranked, keys, s);
 }
 
 #endif

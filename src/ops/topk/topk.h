@@ -15,6 +15,10 @@ enum {
     SKR_TOPK_LIST = 8192          /* CUDA: most survivors in shared memory */
 };
 
+/* CUDA: key and index of a survivor have 16 bits each: blocks of up to 512 threads have rows of up to 2^15 columns
+ * (topk_kernels.def). */
+#define SKR_TOPK_NARROW(type, threads) (((type) == SKR_F16 || (type) == SKR_BF16) && (threads) <= 512)
+
 /* Places that a list of n survivors takes, with padding (CUDA). */
 #define SKR_TOPK_PADDED(n) ((int64_t)(n) + (n) / 8)
 

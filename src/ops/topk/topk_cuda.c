@@ -55,7 +55,8 @@ saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_tar
     int64_t bytes = skr_type_bytes(job->x.type), shared = (int64_t)sizeof(uint32_t) << shapes[i].bits;
     bool in_shared = cap <= SKR_TOPK_LIST;
     int64_t places = (many ? 0 : SKR_TOPK_PADDED(SKR_TOPK_RANK)) + (in_shared ? SKR_TOPK_PADDED(cap) : 0);
-    shared += places * (int64_t)sizeof(uint64_t);
+    int64_t number = SKR_TOPK_NARROW(job->x.type, shapes[i].threads) ? sizeof(uint32_t) : sizeof(uint64_t);
+    shared += places * number;
     job->cached = shared + skr_mul(job->n, bytes) <= skr_min(SKR_TOPK_SHARED, target->shared_bytes - 1024);
     job->wide = skr_rows_aligned(&job->rows, &job->x, (int)(16 / bytes));
     shared += job->cached ? job->n * bytes : 0;
@@ -70,8 +71,7 @@ saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_tar
     if (cap > (int64_t)1 << 30)
         return skr_fail(call, SAKER_UNSUPPORTED, "values and indices have k = %lld, expected at most 2^30 on CUDA",
                         (long long)job->k);
-    return skr_take_done(call, in_shared ? 0 : skr_mul(step->grid, skr_mul(SKR_TOPK_PADDED(cap), sizeof(uint64_t))),
-                         plan);
+    return skr_take_done(call, in_shared ? 0 : skr_mul(step->grid, skr_mul(SKR_TOPK_PADDED(cap), number)), plan);
 }
 
 /* ---------------------------------------------------------------- gradient */

@@ -1,0 +1,140 @@
+/* gemm_few_cuda.c - gemm's plan for few rows on Hopper: may the copy engine read it, over how many blocks k is cut.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_cuda.h"
+
+SKR_FATBIN(gemm_few_sm90)
+
+static const struct {
+    int type, bt, rows;
+    const char *variant;
+} shapes[] = {
+#define SKR_GEMM_FEW(type, T, layout, BT, rows) {T, BT, rows, "few rows tma " #type " " #layout " " #rows},
+#include "gemm_few.def"
+};
+static skr_cuda_kernel kernels[] = {
+#define SKR_GEMM_FEW(type, T, layout, BT, rows)                                                                        \
+    SKR_KERNEL(gemm_few_sm90, "skr_gemm_few_" #type "_" #layout "_" #rows, SKR_GEMM_TMA_SHARED, 8),
+#include "gemm_few.def"
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+/* NULL, or what stands in the way of the copy engine. */
+static const char *boxes(const skr_gemm_job *job, int rows, skr_matrix_box out[2])
+{
+    const char *bad = skr_gemm_box(job, &job->a, job->m, job->k, false, rows, &out[0]);
+    return bad ? bad : skr_gemm_box(job, &job->b, job->k, job->n, !job->work.bt, 64, &out[1]);
+}
+
+static saker_status bind_maps(skr_call *call, void *opaque)
+{
+    skr_gemm_job *job = opaque;
+    skr_matrix_box box[2];
+    boxes(job, job->work.columns, box);
+    SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->work.a));
+    return skr_tensor_map_3d(call, &box[1], &job->work.b);
+}
+
+/* Microseconds with clusters of so many blocks on an H200: a step of k is 16 KiB of b, which takes a block 0.25 us
+ * alone, and from 66 blocks on they share the memory. A cluster lies in one group of SMs, whose sizes differ from chip
+ * to chip: 32 clusters of 4 did not fit on 132 SMs, so larger ones than 2 are given three quarters of them. */
+static double estimate(const skr_target *target, int64_t tiles, int64_t steps, int cluster, int64_t *units)
+{
+    int64_t sms = cluster > 2 ? target->n_sms * 3 / 4 : target->n_sms;
+    *units = skr_min(tiles, skr_max(1, sms / cluster));
+    double busy = (double)(*units * cluster) / target->n_sms, step = busy < 0.5 ? 0.25 : 0.5 * busy;
+    int64_t waves = skr_ceil_div(tiles, *units);
+    return (double)waves * ((double)skr_ceil_div(steps, cluster) * step + (cluster > 1 ? 1 : 0));
+}
+
+static double choose_cluster(const skr_target *target, skr_gemm_work *t)
+{
+    double best = 0;
+    for (int cluster = 1; cluster <= 8 && cluster <= t->steps; cluster *= 2) {
+        int64_t units;
+        double us = estimate(target, (int64_t)t->tiles_n * t->batches, t->steps, cluster, &units);
+        if (cluster > 1 && us >= best)
+            continue;
+        best = us;
+        t->cluster = cluster;
+        t->cut.units = (int32_t)units;
+    }
+    return best;
+}
+
+/* Eight neighbours of a row of d are one store, and no option but those of gemm_few_vectors. */
+static bool in_vectors(const skr_gemm_job *job)
+{
+    return skr_gemm_writes_itself(job) && !(job->bias.data && job->bias_rows) &&
+           (job->gated ? job->n / 2 : job->n) % 8 == 0;
+}
+
+static bool suits(const skr_gemm_job *job, const skr_target *target)
+{
+    int type = job->a.at.type;
+    return target->sm == 90 && target->shared_bytes >= SKR_GEMM_TMA_SHARED && type == job->b.at.type &&
+           (type == SKR_F16 || type == SKR_BF16) && (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) &&
+           job->scaling <= SKR_GEMM_ROW_COLUMN && !job->dbias.data && job->m >= 1 && job->n >= 1 && job->k >= 1 &&
+           skr_max(job->m, skr_max(job->n, job->k)) <= 1 << 30 && job->batch.n_dims <= 1 && job->batch.m >= 1 &&
+           job->batch.m <= 1 << 20;
+}
+
+/* Where the other kernels are faster (docs/notes/gemm_cuda.md), unless split-K is asked for: what is small, and up to 8
+ * rows where k would have to be cut. */
+static bool pays(const skr_gemm_job *job)
+{
+    int64_t read = skr_mul(skr_mul(job->n, job->k), job->batch.m);
+    return job->schedule || (read >= 1 << 21 && (job->m > 8 || job->work.bt || job->work.cluster == 1));
+}
+
+/* Everything but the tensor maps; the number of the kernel, or -1. */
+static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
+{
+    skr_gemm_work *t = &job->work;
+    skr_matrix_box box[2];
+    int at = skr_gemm_along(&job->a, job->m, job->k), bt = skr_gemm_along(&job->b, job->k, job->n), i = 0;
+    int64_t tiles_n = skr_ceil_div(job->n, SKR_GEMM_FEW_COLUMNS);
+    if (job->m > SKR_GEMM_FEW_MOST || at != 0 || bt < 0 || tiles_n * job->batch.m > 1 << 24)
+        return -1;
+    t->bt = !bt; /* of b [K, N] the first index is k */
+    if (t->bt && job->gated == SKR_GEMM_HALVES && job->n / 2 % 8)
+        return -1;
+    while (shapes[i].type != job->a.at.type || shapes[i].bt != t->bt || shapes[i].rows < job->m)
+        i++;
+    t->columns = shapes[i].rows;
+    t->tiles_n = (int32_t)tiles_n;
+    t->batches = (int32_t)job->batch.m;
+    t->batch_a = job->batch.m > 1 && job->a.at.stride[0] != 0;
+    t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
+    t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / 2);
+    t->store = in_vectors(job);
+    *us = choose_cluster(target, t);
+    return boxes(job, t->columns, box) || !pays(job) ? -1 : i;
+}
+
+bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *plan)
+{
+    skr_gemm_work *t = &job->work;
+    double us;
+    if (!suits(job, target))
+        return false;
+    if (job->m > SKR_GEMM_FEW_MOST && job->n <= SKR_GEMM_FEW_MOST && skr_gemm_may_swap(job))
+        skr_gemm_swap(job);
+    int i = prepare(job, target, &us);
+    if (i < 0) {
+        *t = (skr_gemm_work){0};
+        return false;
+    }
+    plan->bind = bind_maps;
+    plan->bind_job = job;
+    plan->variant = shapes[i].variant;
+    skr_why(plan, "%d tiles of 128 columns, %d blocks in a cluster, %d k steps, %d clusters, about %.0f us",
+            t->tiles_n * t->batches, t->cluster, t->steps, t->cut.units, us);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &kernels[i];
+    step->grid = (uint32_t)(t->cut.units * t->cluster);
+    step->block = SKR_GEMM_FEW_THREADS;
+    step->cluster = (uint32_t)t->cluster;
+    step->shared_bytes = SKR_GEMM_TMA_SHARED;
+    step->overlap = true;
+    return true;
+}

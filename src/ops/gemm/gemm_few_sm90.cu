@@ -1,0 +1,11 @@
+/* gemm_few_sm90.cu - the instances of gemm_few.cuh.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gemm_few.cuh"
+
+#define SKR_GEMM_FEW(type, T, layout, BT, rows)                                                                        \
+    extern "C" __global__ void __launch_bounds__(SKR_GEMM_FEW_THREADS, 1)                                              \
+        skr_gemm_few_##type##_##layout##_##rows(const __grid_constant__ skr_gemm_job job)                              \
+    {                                                                                                                  \
+        gemm_few<T, rows, BT>::run(job);                                                                               \
+    }
+#include "gemm_few.def"
