@@ -60,7 +60,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             exact(d, row, w.col, w.z);
         else if (job.work.plain == SKR_GEMM_ONE_FACTOR)
             plain<false>(d, row, w.col, w.z, o);
-        else if (job.work.plain)
+        else if (!GROUPS && job.work.plain) /* sums of groups leave no registers for it */
             plain<true>(d, row, w.col, w.z, o);
         else if (job.gated)
             full<true>(d, row, w.col, w.z, o);
@@ -262,7 +262,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
 #pragma unroll
         for (int i = 0; i < 2 * PARTS; i++) {
             int64_t n = column(w.col, (lane / 4 + i / 2 * 8) * 8 + (lane & 3) * 2 + i % 2);
-            if (job.work.plain || scales_columns())
+            if ((!GROUPS && job.work.plain) || scales_columns())
                 o.scale[i] = gemm_column_factor(job, at, n);
             if (bias && !job.bias_rows && bytes == 4)
                 o.bias[i] = *(const uint32_t *)(bias + n * job.bias.stride * 4);
