@@ -107,11 +107,11 @@ def summary(machine, recorded):
     for stem, result in recorded.items():
         if result.get("what") != "peers" or not stem.startswith(f"{machine}-peers") or stem.endswith("quack"):
             continue
-        sources.append(source(result))
         for (op, case), who in by_case(result).items():
             mine = who["saker"]
             if "gflops" in mine:
                 continue
+            sources.append(source(result))
             peers_us = [who[p]["median_us"] for p in common.PEERS if p in who]
             found.setdefault((op, mine["dtype"]), []).append(
                 (mine["width"], mine["roof_fraction"], min(peers_us, default=float("nan")) / mine["median_us"])
