@@ -47,7 +47,7 @@ GENCODE_sm80 := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,cod
 GENCODE_sm90 := -gencode arch=compute_90a,code=sm_90a
 NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -Xptxas -v -Xptxas -warn-lmem-usage -fatbin
 CU := $(if $(WITH_CUDA),$(wildcard src/ops/*/*_sm80.cu src/ops/*/*_sm90.cu))
-# ONLY=pattern, for work on one operation: kernel files whose name does not contain it become empty images.
+# ONLY="words", for work on one operation: kernel files whose name contains none of them become empty images.
 ONLY ?=
 FATBINS := $(patsubst %.cu,$(BUILD)/cuda/%.fatbin,$(notdir $(CU)))
 comma := ,
@@ -122,7 +122,7 @@ $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
-$(foreach f,$(CU),$(eval $(call $(if $(if $(ONLY),$(findstring $(ONLY),$(notdir $(f))),all),fatbin_rule,empty_rule),$(f))))
+$(foreach f,$(CU),$(eval $(call $(if $(if $(ONLY),$(strip $(foreach o,$(ONLY),$(findstring $(o),$(notdir $(f))))),all),fatbin_rule,empty_rule),$(f))))
 
 $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 	@mkdir -p $(@D)

@@ -110,6 +110,7 @@ const char *cli_case_check_whole(cli_case *k, uint64_t seed, double *error, char
     const char *wrong = upload(k, &v);
     if (!wrong && run(k))
         wrong = saker_context_error(k->place->ctx);
+    k->c.ran = suite_judged(k->suite, saker_context_kernel(k->place->ctx));
     if (!wrong)
         k->suite->oracle(&k->c, v.value, v.bound);
     for (int i = 0; i < k->c.n_tensors && !wrong; i++) {
@@ -202,6 +203,7 @@ static const char *fetch_inputs(cli_case *k, sample *s)
 static const char *compare_row(cli_case *k, sample *s, double *error, char *where)
 {
     const char *wrong = NULL;
+    s->one.ran = suite_judged(k->suite, saker_context_kernel(k->place->ctx));
     k->suite->oracle(&s->one, s->v.value, s->v.bound);
     for (int i = 0; i < s->one.n_tensors && !wrong; i++) {
         const suite_tensor *t = &s->one.tensor[i];

@@ -829,6 +829,10 @@ typedef enum saker_gemm_schedule {
  * result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales and no
  * activation; dbias is not given. An i4 matrix is packed along a dimension of stride 1; all its other strides are even.
  *
+ * Hopper's tensor cores keep about 13 bits of a sum of fp8 products. There the sums of each 128 k's are added in f32;
+ * with fast_accum they need not be, which is faster and less exact the longer K is. The CPU and the kernels for other
+ * GPUs sum fp8 products in f32 with and without it.
+ *
  * A weight's value with GROUP scaling is (b - b_zero) * b_scale, both taken from group k / group of its column.
  * bias is [N], or [M] with bias_rows. Gated: v is [..., M, N] and d is [..., M, N/2]: act(gate) * up.
  * pre: v, rounded to its type. With saved (the pre that forward gave), d = v * act'(saved) instead of act(v).
@@ -859,6 +863,7 @@ typedef struct saker_gemm_args {
     int32_t bias_rows;           /* 1: bias is [M], one for each row */
     int32_t accumulate;          /* 1: dbias += instead of = */
     int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
+    int32_t fast_accum;          /* 1: a GPU may keep the sums of fp8 products short, as above */
     int32_t schedule;            /* saker_gemm_schedule */
     int32_t b_packed;            /* 1: b is [K, N] as gemm_pack wrote it; CPU only */
 } saker_gemm_args;
@@ -931,6 +936,7 @@ typedef struct saker_grouped_gemm_args {
     int32_t gated;               /* saker_gated */
     int32_t along_k;             /* 1: groups of k's */
     int32_t allow_tf32;          /* 1: a GPU may round f32 inputs to tf32 */
+    int32_t fast_accum;          /* 1: a GPU may keep the sums of fp8 products short, see gemm */
 } saker_grouped_gemm_args;
 SAKER_API saker_status saker_grouped_gemm(saker_context *ctx, const saker_grouped_gemm_args *args);
 

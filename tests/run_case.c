@@ -38,7 +38,7 @@ static void pack(const suite_tensor *t, int64_t n, const double *value, char *pa
 
 void case_prepare(case_data *d, const suite *s, const suite_case *c, uint64_t seed)
 {
-    *d = (case_data){.s = s, .c = *c};
+    *d = (case_data){.s = s, .c = *c, .seed = seed};
     for (int i = 0; i < c->n_tensors; i++) {
         const suite_tensor *t = &c->tensor[i];
         int64_t n = d->elements[i] = suite_elements(t);

@@ -11,6 +11,7 @@
 typedef struct case_data {
     const suite *s;
     suite_case c;
+    uint64_t seed;
     int64_t elements[SUITE_MAX_TENSORS];
     char *packed[SUITE_MAX_TENSORS];  /* what the tensor holds before the call (inputs), in logical order; else NULL */
     double *value[SUITE_MAX_TENSORS]; /* inputs, and the oracle's outputs */

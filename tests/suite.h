@@ -83,6 +83,7 @@ typedef struct suite_case {
     double bytes, flops; /* the least the operation must move and compute */
     int reads, writes;   /* streams, for a probe of the same shape; bytes are split evenly */
     int check;           /* what saker_context_check() reports afterwards; SUITE_ANY_CHECK: not known */
+    const char *ran;     /* for the oracle: the kernel that is judged, where its bound depends on it; else NULL */
 } suite_case;
 
 enum { SUITE_ANY_CHECK = -1 };
@@ -109,6 +110,9 @@ typedef struct suite {
      * a row op. */
     int64_t (*row)(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice);
     bool cuda_rows_vary; /* on a GPU the kernel depends on the number of rows, and with it the bits of a row */
+    /* Part of the names of kernels whose instructions are less exact than all others', or NULL. Only for them
+     * suite_case.ran is set. */
+    const char *inexact;
 } suite;
 
 #define SKR_OP(name) extern const suite skr_suite_##name;
@@ -119,6 +123,9 @@ typedef struct suite {
 
 /* What the case says about the kernel that ran, or NULL. */
 const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran);
+
+/* What goes to suite_case.ran. */
+const char *suite_judged(const suite *s, const char *ran);
 
 /* All suites in ops.def order. */
 int suite_count(void);

@@ -18,6 +18,11 @@ const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran)
     return !cuda ? c->cpu_kernel : strstr(ran, "/sm80 ") ? c->portable_kernel : c->cuda_kernel;
 }
 
+const char *suite_judged(const suite *s, const char *ran)
+{
+    return s->inexact && strstr(ran, s->inexact) ? ran : NULL;
+}
+
 int suite_count(void)
 {
     return (int)(sizeof suites / sizeof *suites);

@@ -10,6 +10,8 @@ import blas
 from . import draw, Op, rows_error, some_rows, TYPES, without_gradient
 
 GELU, SILU, HALVES = 4, 3, 1
+TENSOR, ROW_COLUMN = 1, 2  # scaling
+FP8 = [(n, n, n) for n in (2048, 4096, 8192)] + [(16384, 4096, 4096), (1536, 1536, 16384), (16, 4096, 4096), (64, 14336, 4096)]
 
 
 class Product(Op):
@@ -177,8 +179,49 @@ class Shape(Product):
         }
 
 
+class Fp8(Shape):
+    """e4m3 to bf16 beside torch._scaled_mm with the same accumulation: scales of the tensors, or of rows and columns."""
+
+    def __init__(self, m, n, k, rows, fast):
+        super().__init__(m, n, k)
+        self.rows_scaled, self.fast = rows, fast
+        self.label = f"gemm_fp8{'_rows' if rows else ''}{'_fast' if fast else ''}_{m}x{n}x{k}"
+
+    def shapes(self, kind, device, types, widths):
+        return super().shapes(kind, device, types[:1], widths)
+
+    def traffic(self, dtype, m, n):
+        return m * self.k + n * self.k + 2 * m * n, 2, 1
+
+    def tensors(self, dtype, m, n, device, generator):
+        fp8 = lambda *s: draw(generator, "f32", device, *s).to(torch.float8_e4m3fn)
+        scale = lambda *s: torch.rand(*(s if self.rows_scaled else ()), generator=generator, device=device) + 0.5
+        return {
+            "a": fp8(m, self.k),
+            "weight": fp8(n, self.k),
+            "a_scale": scale(m, 1),
+            "b_scale": scale(1, n),
+            "d": torch.empty(m, n, dtype=torch.bfloat16, device=device),
+        }
+
+    def arguments(self, t):
+        scales = {name: t[name].flatten() for name in ("a_scale", "b_scale")}
+        return {**super().arguments(t), **scales, "scaling": ROW_COLUMN if self.rows_scaled else TENSOR, "fast_accum": int(self.fast)}
+
+    def function(self):
+        return lambda a, weight, a_scale, b_scale: torch._scaled_mm(
+            a, weight.t(), scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16, use_fast_accum=self.fast
+        )
+
+    def error(self, t):
+        rows = some_rows(len(t["a"]))
+        scale = t["a_scale"][rows] if self.rows_scaled else t["a_scale"]
+        return rows_error(t["d"][rows], t["a"][rows].double() @ t["weight"].double().t() * scale * t["b_scale"])
+
+
 OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8"), Tf32("gemm_tf32")]
 OPS += [Product("gemm_m1", 1, 4096), Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
 OPS += [Shape(4096, 4096, 4096, layout) for layout in ("kn", "mk", "mn")]
 OPS += [Shape(16384, 4096, 4096), Shape(4096, 14336, 4096), Shape(1536, 1536, 16384), Shape(4864, 4096, 8256)]
 OPS += [Shape(64, 14336, 4096), Shape(128, 4096, 14336)]
+OPS += [Fp8(*shape, rows, fast) for shape in FP8 for rows in (False, True) for fast in (False, True)]

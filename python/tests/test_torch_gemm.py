@@ -162,7 +162,7 @@ def test_operators(device):
     check(torch.ops.saker.linear_backward, (dy, xd, wd, None, 0, 0, torch.float32, True, False, False))
     check(torch.ops.saker.matmul, (x, w.t(), torch.float32))
     i, s = torch.ones(4, 8, dtype=torch.int8, device=device), torch.ones(4, device=device)
-    check(torch.ops.saker.scaled_matmul, (i, i.t(), s, s, None, None, 2, 0, 0, 0, torch.float32))
+    check(torch.ops.saker.scaled_matmul, (i, i.t(), s, s, None, None, 2, 0, 0, 0, False, torch.float32))
     a, e = draw(device, torch.float32, (6, 5), (2, 5, 4))
     offsets = torch.tensor([0, 2, 6], device=device)
     check(torch.ops.saker.grouped_matmul, (a, e, offsets, None, 0, 0))

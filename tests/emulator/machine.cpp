@@ -4,6 +4,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <climits>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -523,18 +526,42 @@ void emu_wgmma_commit()
     me().products.commit();
 }
 
+/* c + the sum of 32 fp8 products as Hopper has it (docs/NUMERICS.md): addends are cut off 13 bits below the largest
+ * exponent, and so is the sum. a_least, b_least: exponents of the types' subnormals. */
+static float short_sum(const double *a, const double *b, double c, int a_least, int b_least)
+{
+    int top = c != 0 ? ilogb(c) : INT_MIN;
+    double plain = c;
+    for (int k = 0; k < 32; k++) {
+        plain += a[k] * b[k];
+        if (a[k] * b[k] != 0)
+            top = std::max(top, std::max(ilogb(a[k]), a_least) + std::max(ilogb(b[k]), b_least));
+    }
+    if (top == INT_MIN || !std::isfinite(plain))
+        return (float)plain;
+    double grain = ldexp(1, top - 13), sum = trunc(c / grain);
+    for (int k = 0; k < 32; k++)
+        sum += trunc(a[k] * b[k] / grain);
+    sum *= grain;
+    grain = sum != 0 ? ldexp(1, ilogb(sum) - 13) : 1;
+    return (float)(trunc(sum / grain) * grain);
+}
+
 /* This thread's share: two rows, and two of each 8 columns. Modifiers: scales of a and b, then whether each has its
  * rows along memory, in panels of 64. */
 static void multiply(const emu_wgmma &w)
 {
     bool bf16 = strstr(w.types, "bf16"), f16 = !bf16 && strstr(w.types, "f16"), i8 = strstr(w.types, "s8");
-    int bytes = i8 ? 1 : bf16 || f16 ? 2 : 4, K = 32 / bytes, t = me().thread % 128, lane = t % 32;
+    bool fp8 = strstr(w.types, ".e"), a_e4m3 = strstr(w.types, "f32.e4m3"), b_e4m3 = fp8 && w.types[10] == '4';
+    int bytes = i8 || fp8 ? 1 : bf16 || f16 ? 2 : 4, K = 32 / bytes, t = me().thread % 128, lane = t % 32;
     bool turns = strlen(w.modifiers) >= 12, at = turns && w.modifiers[8] == '1', bt = turns && w.modifiers[11] == '1';
     auto element = [&](uint64_t tile, bool turned, int row, int k) -> double {
         uint32_t start = (uint32_t)(tile & 0x3fff) << 4, panel = (uint32_t)(tile >> 16 & 0x3fff) << 4, code = 0;
         uint32_t from = turned ? start + (uint32_t)(row / 64) * panel + (uint32_t)(k * 128 + row % 64 * 2)
                                : start + (uint32_t)(row * 128 + k * bytes);
         memcpy(&code, arena[me().rank] + swizzled(from), (size_t)bytes);
+        if (fp8)
+            return (tile == w.a ? a_e4m3 : b_e4m3) ? emu_of_e4m3(code) : emu_of_e5m2(code);
         return i8 ? (int8_t)code : bf16 ? emu_of_bf16(code) : f16 ? emu_of_f16(code) : __uint_as_float(code);
     };
     double a[2][32];
@@ -550,7 +577,10 @@ static void multiply(const emu_wgmma &w)
             int to = n / 2 * 4 + h * 2 + n % 2;
             for (int k = 0; k < K; k++)
                 sum += a[h][k] * b[k];
-            if (i8)
+            if (fp8)
+                ((float *)w.d)[to] =
+                    short_sum(a[h], b, w.keep ? ((float *)w.d)[to] : 0, a_e4m3 ? -6 : -14, b_e4m3 ? -6 : -14);
+            else if (i8)
                 ((uint32_t *)w.d)[to] = (w.keep ? ((uint32_t *)w.d)[to] : 0) + (uint32_t)(int64_t)sum;
             else
                 ((float *)w.d)[to] = (float)(sum + (w.keep ? ((float *)w.d)[to] : 0));

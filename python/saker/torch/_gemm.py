@@ -146,16 +146,16 @@ register("matmul", "(Tensor a, Tensor b, ScalarType dtype) -> Tensor", _matmul, 
 # ---------------------------------------------------------------- scales
 
 
-def _scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, dtype):
-    d = _fake_scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, dtype)
+def _scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, fast, dtype):
+    d = _fake_scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, fast, dtype)
     _gemm(
         a=a, b=b, a_scale=a_scale, b_scale=b_scale, b_zero=b_zero, bias=bias, d=d, scaling=scaling, group=group, act=act,
-        gated=gated,
+        gated=gated, fast_accum=fast,
     )
     return d
 
 
-def _fake_scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, dtype):
+def _fake_scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, fast, dtype):
     *lead, n = _product_shape(a, b)
     return a.new_empty((*lead, n // 2 if gated else n), dtype=dtype)
 
@@ -163,7 +163,7 @@ def _fake_scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gate
 register(
     "scaled_matmul",
     "(Tensor a, Tensor b, Tensor? a_scale, Tensor? b_scale, Tensor? b_zero, Tensor? bias, int scaling, int group, int act, "
-    "int gated, ScalarType dtype) -> Tensor",
+    "int gated, bool fast, ScalarType dtype) -> Tensor",
     _scaled,
     _fake_scaled,
 )
@@ -276,7 +276,7 @@ def _scaling_of(a, b, a_scale, b_scale, group):
 
 def scaled_matmul(
     a, b, a_scale=None, b_scale=None, *, bias=None, dtype=torch.bfloat16, scaling=None, group=0, b_zero=None,
-    activation="none", gated=None,
+    activation="none", gated=None, fast_accum=False,
 ):
     """act(scales * (a @ b) + bias) of quantised matrices, without a gradient: float8 with float8, int8 with int8, or
     float16 and bfloat16 with int8 weights in groups.
@@ -284,13 +284,15 @@ def scaled_matmul(
     Scales are what multiplies back, as quantize gives them: one for all; [M] for a's rows and [N] for b's columns;
     [M, K/128] and [K/128, N/128] for blocks; with group=g b_scale (and b_zero) are [K/g, N]. scaling says which where
     shapes do not ("tensor", "row_column", "block"). dtype: of the result; int32 is exact, for int8 without scales.
+    fast_accum: a GPU may keep the short sums of its fp8 tensor cores over all of K, as torch._scaled_mm's use_fast_accum
+    does; without it they are added in f32 after 128 k's.
     """
     act, mode = _epilogue("scaled_matmul", activation, gated)
     scaling = scaling or _scaling_of(a, b, a_scale, b_scale, group)
     if scaling not in SCALING:
         raise ValueError(f"scaled_matmul: scaling is {scaling!r}, expected one of {', '.join(SCALING)}")
     tensors = [None if t is None else t.detach() for t in (a, b, a_scale, b_scale, b_zero, bias)]
-    return torch.ops.saker.scaled_matmul(*tensors, SCALING[scaling], group, act, mode, dtype)
+    return torch.ops.saker.scaled_matmul(*tensors, SCALING[scaling], group, act, mode, fast_accum, dtype)
 
 
 def grouped_matmul(a, b, offsets, *, bias=None, activation="none", gated=None):

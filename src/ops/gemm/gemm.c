@@ -26,6 +26,7 @@ enum {
     BIAS_ROWS,
     ACCUMULATE,
     ALLOW_TF32,
+    FAST_ACCUM,
     SCHEDULE,
     B_PACKED,
     N_FIELDS
@@ -58,6 +59,7 @@ static const saker_field fields[N_FIELDS] = {
     [BIAS_ROWS] = SKR_OPTION_BOOL(gemm, bias_rows, "bias is [M]"),
     [ACCUMULATE] = SKR_OPTION_BOOL(gemm, accumulate, "dbias += instead of ="),
     [ALLOW_TF32] = SKR_OPTION_BOOL(gemm, allow_tf32, "a GPU may round f32 inputs to tf32"),
+    [FAST_ACCUM] = SKR_OPTION_BOOL(gemm, fast_accum, "a GPU may sum fp8 products in its tensor cores' short sums"),
     [SCHEDULE] = SKR_OPTION_ENUM(gemm, schedule, "auto|data_parallel|persistent|split_k|stream_k",
                                  "how the product is cut into work"),
     [B_PACKED] = SKR_OPTION_BOOL(gemm, b_packed, "b is what gemm_pack wrote"),
@@ -65,14 +67,9 @@ static const saker_field fields[N_FIELDS] = {
 
 /* ---------------------------------------------------------------- types and options */
 
-static bool is_fp8(int type)
-{
-    return type == SKR_E4M3 || type == SKR_E5M2;
-}
-
 static bool same_family(int a, int b)
 {
-    return (a == b && a != SKR_I4) || (is_fp8(a) && is_fp8(b));
+    return (a == b && a != SKR_I4) || (skr_gemm_is_fp8(a) && skr_gemm_is_fp8(b));
 }
 
 /* Float or i8 activations with weights of fewer bits. */
@@ -345,6 +342,7 @@ static saker_status check(skr_call *call, const skr_view *v, const void *out_arg
     job->accumulate = args->accumulate;
     job->schedule = args->schedule;
     job->allow_tf32 = args->allow_tf32;
+    job->fast_accum = args->fast_accum;
     job->b_packed = args->b_packed;
     job->exact = v[D].type == SKR_I32;
     SKR_TRY(check_shapes(call, v, job));

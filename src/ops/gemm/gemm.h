@@ -60,13 +60,23 @@ typedef struct skr_gemm_work {
     int32_t steps;            /* of k, for each tile */
     skr_gemm_cut cut;
     int32_t at, bt; /* m runs along memory in a, n does in b; else k */
-    int32_t plain;  /* no option but one factor, d as the kernel stores it best */
+    int32_t plain;  /* no option but factors (below), d as the kernel stores it best */
     int32_t store;  /* d is written by the copy engine */
     int32_t once;   /* b is read once: L2 need not keep it */
     int32_t finish; /* every tile goes through the workspace */
     int64_t slots_at;
     int64_t turned_a_at, turned_b_at, turned_pitch; /* copies with k along memory (gemm_turn.cuh); -1: there is none */
 } skr_gemm_work;
+
+/* What its tensor cores' sums do: stay there, leave after every step, and are then scaled by the step's block. */
+enum { SKR_GEMM_KEPT, SKR_GEMM_STEPWISE, SKR_GEMM_SCALED };
+/* skr_gemm_work.plain. */
+enum { SKR_GEMM_ONE_FACTOR = 1, SKR_GEMM_ROWS_AND_COLUMNS };
+
+SKR_INLINE bool skr_gemm_is_fp8(int type)
+{
+    return type == SKR_E4M3 || type == SKR_E5M2;
+}
 
 /* Hopper kernels (gemm_tma.cuh): rows of a block's tile, bytes of k of a step, dynamic shared memory. */
 enum { SKR_GEMM_TMA_ROWS = 128, SKR_GEMM_TMA_BYTES = 128, SKR_GEMM_TMA_SHARED = 4 * 48 * 1024 + 32 * 1024 + 2048 };
@@ -113,7 +123,7 @@ typedef struct skr_gemm_job {
     int64_t group;
     float alpha, beta;
     int32_t scaling, act, gated, bias_rows, accumulate, exact; /* exact: d is i32 */
-    int32_t schedule, allow_tf32, b_packed;
+    int32_t schedule, allow_tf32, fast_accum, b_packed;
     skr_param gather,
         scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
     int64_t gather_rows, scatter_rows;

@@ -33,7 +33,7 @@ static void name_case(const spec *s, suite_case *c)
     say_type(c, "pre", s->pre);
     say_type(c, "saved", s->saved);
     say_type(c, s->accumulate ? "db+" : "db", s->dbias);
-    suite_say(c, "%s%s%s%s", s->tf32 ? " tf32" : "", suite_fill_text(s->fill),
+    suite_say(c, "%s%s%s%s%s", s->tf32 ? " tf32" : "", s->fast ? " fast" : "", suite_fill_text(s->fill),
               s->c_fill == SUITE_ONE_NAN ? " nan in c" : "", schedules[s->schedule]);
 }
 
@@ -145,6 +145,7 @@ void gemm_case(spec s)
                             .bias_rows = s.bias_rows,
                             .accumulate = s.accumulate,
                             .allow_tf32 = s.tf32,
+                            .fast_accum = s.fast,
                             .schedule = s.schedule};
     memcpy(c->args, &args, sizeof args);
     static const struct {

@@ -24,7 +24,7 @@ typedef struct spec {
     bool in_place; /* d is c */
     bool only_a_scale;
     const char *cuda; /* text of the kernel's name */
-    bool tf32;
+    bool tf32, fast;
     int use;
 } spec;
 

@@ -33,7 +33,8 @@ skr_gemm_cut skr_gemm_cut_of(int schedule, int64_t tiles, int64_t steps, int64_t
         units = tiles * skr_max(1, skr_min(resident / tiles, steps / 2));
     else if (schedule == SKR_GEMM_STREAM_K)
         units = skr_min(resident, skr_max(1, skr_mul(tiles, steps) / 2));
-    if (tiles % units * steps < 2 * units) /* no part has less than 2 steps */
+    int64_t cut = tiles % units * steps;
+    if (cut < 2 * units || cut > INT32_MAX) /* no part has less than 2 steps, and 32 bits count all */
         cuts = false;
     skr_gemm_cut c = {.units = (int32_t)units, .whole = (int32_t)(cuts ? tiles / units * units : tiles)};
     c.left = (int32_t)tiles - c.whole;

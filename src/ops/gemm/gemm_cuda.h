@@ -25,8 +25,8 @@ saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_tar
  * sums in the workspace, gemm_finish.cuh comes next. */
 bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);
 
-/* i8 and f32 (tf32) with m or n along memory, which Hopper's instructions want with k along it: worth a copy where
- * there is enough to multiply. */
+/* 8-bit types and f32 (tf32) with m or n along memory, which Hopper's instructions want with k along it: worth a copy
+ * where there is enough to multiply. */
 bool skr_gemm_may_turn(const skr_gemm_job *job);
 /* Adds the step that turns a or b, and takes memory for it. Returns where. */
 int64_t skr_gemm_add_turn(const skr_gemm_job *job, skr_plan *plan, bool b, int64_t *at);

@@ -157,6 +157,86 @@ static void tma_cases(void)
         }
 }
 
+/* fp8 on Hopper's tensor cores: every pair, tile, schedule and layout, and every way to scale. */
+static void fp8_cases(void)
+{
+    static const saker_type types[] = {SAKER_E4M3, SAKER_E5M2};
+    static const saker_type results[] = {SAKER_BF16, SAKER_F32, SAKER_F16};
+#define PAIRS(suffix)                                                                                                  \
+    {                                                                                                                  \
+        "tma e4m3_e4m3" suffix, "tma e4m3_e5m2" suffix, "tma e5m2_e4m3" suffix, "tma e5m2_e5m2" suffix                 \
+    }
+    static const char *const stepwise[] = PAIRS(" kk"), *const block[] = PAIRS("_block kk");
+    static const char *const widest[2][4] = {PAIRS(" kk 128x128"), PAIRS("_fast kk 128x256")};
+    static const int64_t sizes[][3] = {{1, 16, 16}, {20, 72, 272}, {64, 128, 128}, {150, 264, 400}, {260, 130, 1040}};
+    for (int i = 0; i < 4; i++) {
+        spec s = {.a = types[i / 2], .b = types[i % 2], .lb = COLS};
+        foreach (k, sizes)
+            for (int scaling = 0; scaling <= SAKER_GEMM_SCALE_BLOCK; scaling++) {
+                s.m = sizes[k][0], s.n = sizes[k][1], s.k = sizes[k][2];
+                s.d = results[(k + (size_t)scaling) % 3];
+                s.scaling = scaling;
+                s.cuda = scaling == SAKER_GEMM_SCALE_BLOCK ? block[i] : stepwise[i];
+                s.schedule = (scaling + (int)k + i) % 5;
+                gemm_case(s);
+            }
+        for (int fast = 0; fast < 2; fast++) { /* the widest tiles */
+            s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 4112, .lb = COLS};
+            s.k = i || fast ? 16 : 144;
+            s.fast = fast;
+            s.cuda = widest[fast][i];
+            gemm_case(s);
+        }
+    }
+    for (int l = 1; l < 4; l++) { /* through a copy */
+        spec s = {.a = SAKER_E4M3, .b = SAKER_E5M2, .d = SAKER_BF16, .m = 272, .n = 264, .k = l == 3 ? 250 : 272};
+        s.la = l & 1;
+        s.lb = l == 1;
+        s.cuda = "tma e4m3_e5m2";
+        gemm_case(s);
+        s.batch = EXPANDED;
+        s.scaling = l;
+        s.fast = true;
+        gemm_case(s);
+    }
+    static const suite_fill fills[] = {SUITE_LARGE,   SUITE_TINY,     SUITE_ALTERNATING,
+                                       SUITE_ONE_NAN, SUITE_POSITIVE, SUITE_EDGES};
+    foreach (f, fills) /* long sums, and those whose addends differ much */
+        for (int fast = 0; fast < 2; fast++) {
+            spec s = {.a = types[f % 2], .b = SAKER_E4M3, .d = SAKER_F32, .m = 70, .n = 264, .k = 2080, .lb = COLS};
+            s.fill = fills[f];
+            s.fast = fast;
+            s.schedule = SAKER_GEMM_PERSISTENT;
+            s.cuda = "tma e";
+            gemm_case(s);
+        }
+    for (int scaling = 0; scaling <= SAKER_GEMM_SCALE_BLOCK; scaling++)
+        for (int gated = 0; gated < 3; gated++) { /* epilogues, in the kernel and behind it */
+            spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = 140, .n = 512, .k = 384, .lb = COLS};
+            s.scaling = scaling;
+            s.gated = gated;
+            s.act = SAKER_ACT_SILU;
+            s.bias = SAKER_F32;
+            s.cuda = scaling == SAKER_GEMM_SCALE_BLOCK ? block[0] : stepwise[0];
+            gemm_case(s);
+            s.batch = BOTH;
+            s.m = 20;
+            s.schedule = SAKER_GEMM_STREAM_K;
+            gemm_case(s);
+            s.schedule = SAKER_GEMM_SPLIT_K;
+            s.c = gated ? 0 : SAKER_F32;
+            s.beta = gated ? 0 : 0.5f;
+            s.pre = SAKER_F32;
+            s.ld = gated ? ROWS : COLS;
+            gemm_case(s);
+        }
+    spec s = {
+        .a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = 40, .n = 192, .k = 256, .lb = COLS, .cuda = "mma"};
+    s.scaling = SAKER_GEMM_SCALE_BLOCK; /* half of b's columns is not a whole number of blocks */
+    s.gated = SAKER_GATED_HALVES;
+    gemm_case(s);
+}
+
 /* Few rows, or columns: every number of blocks that k is cut over, rows around those of the kernels, every way out.
  * Split-K asks for these kernels where the product is too small for them. */
 static void few_cases(void)
@@ -243,10 +323,11 @@ static void mma_cases(void)
             spec s = of_pair(i, 136, 144, 80);
             s.la = l % 3;
             s.lb = l / 3;
-            s.cuda = s.la == GAPS || s.lb == GAPS || s.scaling >= SAKER_GEMM_SCALE_BLOCK || pairs[i].a == SAKER_E4M3 ||
-                             pairs[i].a == SAKER_E5M2
-                         ? "mma"
-                         : NULL;
+            bool fp8 = pairs[i].a == SAKER_E4M3 || pairs[i].a == SAKER_E5M2;
+            if (s.la == GAPS || s.lb == GAPS || (!fp8 && s.scaling >= SAKER_GEMM_SCALE_BLOCK))
+                s.cuda = "mma";
+            else if (fp8)
+                s.cuda = s.la == ROWS && s.lb == COLS ? "tma e" : "mma";
             gemm_case(s);
             s.m = 33;
             s.n = 131;
@@ -382,6 +463,7 @@ void gemm_cuda_cases(void)
 {
     tma_cases();
     middle_tile_cases();
+    fp8_cases();
     few_cases();
     mma_cases();
     fma_cases();

@@ -98,10 +98,12 @@ SKR_DEVICE bool gemm_scaled_late(const skr_gemm_job &job)
     return job.scaling == SKR_GEMM_TENSOR || job.scaling == SKR_GEMM_ROW_COLUMN;
 }
 
-/* Of a product whose scales are those of whole tensors. */
+/* Of a product whose scales are those of whole tensors, or were applied along k. */
 SKR_DEVICE float gemm_one_factor(const skr_gemm_job &job)
 {
     float factor = job.alpha;
+    if (job.scaling != SKR_GEMM_TENSOR)
+        return factor;
     if (job.a_scale.at.data)
         factor *= *(const float *)job.a_scale.at.data;
     if (job.b_scale.at.data)
@@ -237,7 +239,7 @@ template <class S, int THREADS = 256> struct gemm_sums {
                                           int64_t tile)
     {
         constexpr bool INTS = S(0.5) == S(0);
-        if (job.work.plain && job.work.store) {
+        if (job.work.plain == SKR_GEMM_ONE_FACTOR && job.work.store) {
             write_plain(job, z, m0, n0);
             return;
         }

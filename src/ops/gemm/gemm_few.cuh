@@ -79,7 +79,7 @@ static __device__ __noinline__ void gemm_few_write(const skr_gemm_job &job, uint
 
 /* BT: n runs along memory in b, not k. */
 template <int T, int ROWS, bool BT> struct gemm_few {
-    typedef gemm_mma<T, ROWS, BT, false> mma;
+    typedef gemm_mma<T, T, ROWS, BT, false> mma;
     static constexpr int BK = SKR_GEMM_TMA_BYTES / 2, PANEL = 64 * 128; /* 64 columns of b */
     static constexpr int STAGE = 2 * PANEL + ROWS * 128, SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
     static constexpr int STAGES = (SKR_GEMM_TMA_SHARED - 2048 - SUMS) / STAGE;

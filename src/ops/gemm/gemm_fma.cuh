@@ -37,7 +37,7 @@ template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_
         const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
         const int row = warp % WARPS_M * ROWS * 4 + (lane & 1) * 4 + lane / 16 * 8;
         const int col = warp / WARPS_M * 64 + (lane / 2 & 7) * 4;
-        gemm_work work(job, 0);
+        gemm_work work(job);
         while (work.next()) {
             float sum[ROWS][COLS] = {};
             multiply(job, stages, work, row, col, sum);

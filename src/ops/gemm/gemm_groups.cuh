@@ -81,7 +81,7 @@ struct gemm_tiles {
     gemm_group_walk groups;
     const int step; /* k's of a step */
 
-    __device__ __forceinline__ gemm_tiles(const skr_gemm_job &job, int step_ks) : work(job, 0), step(step_ks)
+    __device__ __forceinline__ gemm_tiles(const skr_gemm_job &job, int step_ks) : work(job), step(step_ks)
     {
     }
 

@@ -70,8 +70,9 @@ struct gemm_group_ring {
 };
 
 /* AT, BT: m or n runs along memory, not k. KS: groups of k's, not of rows. */
-template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma : gemm_tma<T, 128, AT, BT, SKR_GEMM_GROUP_ROWS> {
-    typedef gemm_tma<T, 128, AT, BT, SKR_GEMM_GROUP_ROWS> product;
+template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
+    : gemm_tma<T, T, SKR_GEMM_KEPT, 128, AT, BT, SKR_GEMM_GROUP_ROWS> {
+    typedef gemm_tma<T, T, SKR_GEMM_KEPT, 128, AT, BT, SKR_GEMM_GROUP_ROWS> product;
     typedef gemm_tma_out<float, 128, true> out_type;
     using product::advance, product::base, product::cluster, product::empty, product::full, product::job;
     using product::out, product::rank, product::release;

@@ -22,11 +22,6 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, NO_TYPE = -1 };
 
 /* ---------------------------------------------------------------- what is multiplied */
 
-static bool is_fp8(int type)
-{
-    return type == SKR_E4M3 || type == SKR_E5M2;
-}
-
 /* The type in which both operands are exact (f32: rounded, where that is allowed); NO_TYPE: there is none. f16 holds
  * fp8; f16 and bf16 hold i8 less an i8 zero point, and i8 holds i4 without one. */
 static int type_of(const skr_gemm_job *job)
@@ -37,7 +32,7 @@ static int type_of(const skr_gemm_job *job)
         return NO_TYPE;
     if (a == SKR_F32)
         return job->allow_tf32 && job->scaling <= SKR_GEMM_ROW_COLUMN ? SKR_F32 : NO_TYPE;
-    if (is_fp8(a) || (a == SKR_I8 && b == SKR_I4 && zeros))
+    if (skr_gemm_is_fp8(a) || (a == SKR_I8 && b == SKR_I4 && zeros))
         return SKR_F16;
     return a;
 }

@@ -8,11 +8,13 @@
  *   subnormals           bf16 instructions take subnormal inputs and results as 0: such products may be missing, and
  *                        2^-126 for each sum. f32: 2^-149 for each product.
  *   tf32                 2^-10 of each product, where it is allowed: both factors are rounded to 11 bits.
+ *   short sums           of fp8 products in Hopper's tensor cores, where such a kernel ran: short_error().
  *   scales, alpha        6 U of the sum's magnitude: operands or sums are scaled, each factor rounds once.
  *   beta * c + bias      4 U of each magnitude, of the sum too.
  *   activations          the interval of v's bound carried through; 16 U of max(|x|, |result|) for the function itself
  *                        (2 or 3 ulp each, and 1 + erf or 1 + tanh lose digits for negative x).
  *   the output           half an ulp of its type. */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +158,7 @@ static near slope_near(int act, near x, double saved)
 
 static gemm_product product_of(const suite_case *c, double *const *value, double *const *bound)
 {
-    gemm_product p = {.args = (const saker_gemm_args *)c->args};
+    gemm_product p = {.args = (const saker_gemm_args *)c->args, .ran = c->ran};
     p.a = suite_column_of(c, value, bound, "a");
     p.b = suite_column_of(c, value, bound, "b");
     p.c = suite_column_of(c, value, bound, "c");
@@ -214,6 +216,46 @@ static bool in_bf16(saker_type type)
     return type == SAKER_BF16 || type == SAKER_E4M3 || type == SAKER_E5M2;
 }
 
+/* The exponent that a tensor core goes by: that of subnormals is the least. */
+static int exponent_of(saker_type type, double x)
+{
+    int least = type == SAKER_E4M3 ? -6 : -14, e = x == 0 ? least : ilogb(x);
+    return e > least ? e : least;
+}
+
+/* How far Hopper's tensor cores may be off, by docs/NUMERICS.md: a and b are this element's row and column. An
+ * instruction adds 32 products to a sum of its own, which begins anew after 128 k's, or never where that is allowed. */
+static double short_error(const gemm_product *p, const double *a, const double *b, int64_t z, int64_t m, int64_t n)
+{
+    bool fast = strstr(p->ran, "_fast") != NULL;
+    double error = 0, size = 0, scale = 1;
+    for (int64_t first = 0; first < p->k; first += 32) {
+        int64_t end = first + 32 < p->k ? first + 32 : p->k;
+        if (first == 0 || (!fast && first % 128 == 0)) {
+            scale = p->args->scaling ? fabs(a_factor(p, z, m, first) * b_factor(p, z, first, n)) : 1;
+            size = 0;
+        }
+        int top = size > 0 ? ilogb(size) : INT_MIN;
+        for (int64_t k = first; k < end; k++) {
+            double x = a[k], y = b[k * p->n];
+            if (!isfinite(x * y)) /* so is the sum, exactly */
+                return 0;
+            int e = exponent_of(p->a.t->type, x) + exponent_of(p->b.t->type, y);
+            top = x * y != 0 && e > top ? e : top;
+        }
+        if (top == INT_MIN)
+            continue;
+        double cut = ldexp(1, top - 13), lost = fmin(size, cut);
+        for (int64_t k = first; k < end; k++) {
+            double product = fabs(a[k] * b[k * p->n]);
+            lost += fmin(product, cut);
+            size += product;
+        }
+        error += scale * (lost + size * 0x1p-13);
+    }
+    return error;
+}
+
 /* v of one element. */
 static near value_at(const gemm_product *p, int64_t z, int64_t m, int64_t n)
 {
@@ -240,6 +282,8 @@ static near value_at(const gemm_product *p, int64_t z, int64_t m, int64_t n)
     error += fabs(alpha) * largest * (double)p->k * (halves ? 0x1p-126 : 0x1p-149) + 0x1p-149;
     if (p->args->allow_tf32 && p->a.t->type == SAKER_F32)
         error += fabs(alpha) * size * 0x1p-10;
+    if (p->ran)
+        error += fabs(alpha) * short_error(p, a, b, z, m, n);
     double parts = fabs(v);
     if (p->args->beta != 0) {
         double c = p->args->beta * p->c.v[batch_start(p->c, p->d.t, z, 2) + m * p->n + n];
@@ -381,5 +425,9 @@ static int64_t row_of(const suite_case *c, int64_t row, suite_case *one, suite_s
     return rows;
 }
 
-const suite skr_suite_gemm = {
-    .op = "gemm", .at = gemm_case_at, .oracle = oracle, .row = row_of, .cuda_rows_vary = true};
+const suite skr_suite_gemm = {.op = "gemm",
+                              .at = gemm_case_at,
+                              .oracle = oracle,
+                              .row = row_of,
+                              .cuda_rows_vary = true,
+                              .inexact = GEMM_SHORT_SUMS};

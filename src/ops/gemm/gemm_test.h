@@ -15,8 +15,12 @@ suite_tensor *gemm_add(suite_case *c, const char *field, suite_role role, saker_
 /* Its first dimension gets stride 0. */
 void gemm_expand(suite_tensor *t);
 
+/* Kernels that keep sums of fp8 products short: part of their names. */
+#define GEMM_SHORT_SUMS "tma e"
+
 typedef struct gemm_product {
     const saker_gemm_args *args;
+    const char *ran; /* suite_case.ran */
     suite_column a, b, c, bias, a_scale, b_scale, b_zero, saved, d, pre, dbias;
     int64_t m, n, k;
 } gemm_product;

@@ -4,51 +4,66 @@
  * A block owns 128 x BN of d: two warpgroups multiply 64 rows each, one warp of a third has the copy engine fill a ring
  * of stages, 128 bytes of k at a time. Two blocks of a cluster lie below each other and share b: each loads half of it
  * for both. Blocks stay and walk over the tiles (gemm_work.cuh), in groups that keep what they read in L2; while a tile
- * is being written the next one's stages fill. gemm_tma_out.cuh has the ways out. */
+ * is being written the next one's stages fill. gemm_tma_out.cuh has the ways out.
+ *
+ * The tensor cores' sums of fp8 products are short (docs/NUMERICS.md). STEPWISE, they leave the tensor cores after
+ * every step of 128 k's and are added in f32; scales of blocks, which are those 128 k's, multiply them on the way. */
 #ifndef SKR_GEMM_TMA_CUH
 #define SKR_GEMM_TMA_CUH
 
 #include "../../cuda/wgmma.cuh"
+#include "gemm_step_scales.cuh"
 #include "gemm_tma_out.cuh"
 
-/* AT, BT: m or n runs along memory, not k. */
-template <int T, int BN, bool AT, bool BT> struct gemm_mma;
-#define SKR_GEMM_MMA(T, BN, AT, BT, S, c, shape, types, modifiers)                                                     \
-    template <> struct gemm_mma<T, BN, AT, BT> {                                                                       \
+/* A, B: the types. AT, BT: m or n runs along memory, not k. */
+template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
+#define SKR_GEMM_MMA(A, B, BN, AT, BT, S, c, shape, types, modifiers)                                                  \
+    template <> struct gemm_mma<A, B, BN, AT, BT> {                                                                    \
         typedef S sum;                                                                                                 \
         SKR_WGMMA(run, BN, S, c, shape, types, modifiers)                                                              \
     };
 #define SKR_GEMM_HALF(T, types)                                                                                        \
-    SKR_GEMM_MMA(T, 16, 0, 0, float, "+f", "m64n16k16", types, ", 1, 1, 0, 0")                                         \
-    SKR_GEMM_MMA(T, 16, 1, 0, float, "+f", "m64n16k16", types, ", 1, 1, 1, 0")                                         \
-    SKR_GEMM_MMA(T, 64, 1, 0, float, "+f", "m64n64k16", types, ", 1, 1, 1, 0")                                         \
-    SKR_GEMM_MMA(T, 64, 0, 0, float, "+f", "m64n64k16", types, ", 1, 1, 0, 0")                                         \
-    SKR_GEMM_MMA(T, 128, 0, 0, float, "+f", "m64n128k16", types, ", 1, 1, 0, 0")                                       \
-    SKR_GEMM_MMA(T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                       \
-    SKR_GEMM_MMA(T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                       \
-    SKR_GEMM_MMA(T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                       \
-    SKR_GEMM_MMA(T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                       \
-    SKR_GEMM_MMA(T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                       \
-    SKR_GEMM_MMA(T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                       \
-    SKR_GEMM_MMA(T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                       \
-    SKR_GEMM_MMA(T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                       \
-    SKR_GEMM_MMA(T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                       \
-    SKR_GEMM_MMA(T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                       \
-    SKR_GEMM_MMA(T, 256, 1, 1, float, "+f", "m64n256k16", types, ", 1, 1, 1, 1")
+    SKR_GEMM_MMA(T, T, 16, 0, 0, float, "+f", "m64n16k16", types, ", 1, 1, 0, 0")                                      \
+    SKR_GEMM_MMA(T, T, 16, 1, 0, float, "+f", "m64n16k16", types, ", 1, 1, 1, 0")                                      \
+    SKR_GEMM_MMA(T, T, 64, 1, 0, float, "+f", "m64n64k16", types, ", 1, 1, 1, 0")                                      \
+    SKR_GEMM_MMA(T, T, 64, 0, 0, float, "+f", "m64n64k16", types, ", 1, 1, 0, 0")                                      \
+    SKR_GEMM_MMA(T, T, 128, 0, 0, float, "+f", "m64n128k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                    \
+    SKR_GEMM_MMA(T, T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                    \
+    SKR_GEMM_MMA(T, T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                    \
+    SKR_GEMM_MMA(T, T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                    \
+    SKR_GEMM_MMA(T, T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                    \
+    SKR_GEMM_MMA(T, T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                    \
+    SKR_GEMM_MMA(T, T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                    \
+    SKR_GEMM_MMA(T, T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                    \
+    SKR_GEMM_MMA(T, T, 256, 1, 1, float, "+f", "m64n256k16", types, ", 1, 1, 1, 1")
 SKR_GEMM_HALF(SKR_BF16, "f32.bf16.bf16")
 SKR_GEMM_HALF(SKR_F16, "f32.f16.f16")
-SKR_GEMM_MMA(SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_F32, 192, 0, 0, float, "+f", "m64n192k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
-SKR_GEMM_MMA(SKR_I8, 192, 0, 0, int32_t, "+r", "m64n192k32", "s32.s8.s8", "")
-SKR_GEMM_MMA(SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 192, 0, 0, float, "+f", "m64n192k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
+SKR_GEMM_MMA(SKR_I8, SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_I8, SKR_I8, 192, 0, 0, int32_t, "+r", "m64n192k32", "s32.s8.s8", "")
+SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
+#define SKR_GEMM_FP8(A, B, types)                                                                                      \
+    SKR_GEMM_MMA(A, B, 64, 0, 0, float, "+f", "m64n64k32", types, ", 1, 1")                                            \
+    SKR_GEMM_MMA(A, B, 128, 0, 0, float, "+f", "m64n128k32", types, ", 1, 1")                                          \
+    SKR_GEMM_MMA(A, B, 256, 0, 0, float, "+f", "m64n256k32", types, ", 1, 1")
+SKR_GEMM_FP8(SKR_E4M3, SKR_E4M3, "f32.e4m3.e4m3")
+SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
+SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
+SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
 
-template <int T, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma {
-    typedef gemm_mma<T, BN, AT, BT> mma;
+template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma {
+    typedef gemm_mma<A, B, BN, AT, BT> mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
-    static constexpr int BK = SKR_GEMM_TMA_BYTES / (T == SKR_I8 ? 1 : T == SKR_F32 ? 4 : 2);
+    typedef gemm_step_scales<BN> scale_type;
+    static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
+    static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / BYTES;
     static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
     static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
     static constexpr int STAGES = 4 * 48 * 1024 / STAGE;
@@ -134,7 +149,7 @@ template <int T, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct ge
         if (threadIdx.x != 256)
             return;
         int stage = 0, phase = 0;
-        gemm_work w(job, rank);
+        gemm_work w(job);
         while (w.next()) {
             int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
             for (int k = w.first; k < w.last; k++) {
@@ -207,6 +222,61 @@ template <int T, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct ge
         release(last);
     }
 
+    /* Short sums. Waits for the next stage and multiplies it into `part`; returns the stage, to be released. */
+    __device__ __forceinline__ int start_step(float (&part)[BN / 2], int &stage, int &phase) const
+    {
+        const int now = stage;
+        uint32_t at = base + stage * STAGE;
+        barrier_wait(full + stage * 8, phase);
+        uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
+        wgmma_pin(part);
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mma::run(part, a + i * 2, b + i * 2, i > 0);
+        wgmma_commit();
+        wgmma_pin(part);
+        advance(stage, phase);
+        return now;
+    }
+
+    /* All but the newest PENDING steps are done: releases one's stage, and adds its sums. */
+    template <int PENDING> __device__ __forceinline__ void add_step(float (&d)[BN / 2], float (&part)[BN / 2],
+                                                                    const scale_type &by, int stage) const
+    {
+        wgmma_wait<PENDING>();
+        wgmma_pin(part);
+        release(stage);
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++)
+            d[i] = SCALED ? __fmaf_rn(part[i], by.a[i / 2 & 1] * by.b[i / (BN / 4)], d[i]) : d[i] + part[i];
+        if (PENDING)
+            wgmma_pin(d); /* now, not when the next step is done */
+    }
+
+    /* Two steps at a time: the sums of one are added while those of the other are made. Scales leave no registers for
+     * that. */
+    __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type scale, int count, int &stage,
+                                                      int &phase) const
+    {
+        float even[BN / 2], odd[BN / 2];
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++)
+            d[i] = 0.0f;
+        for (int k = 0; k < (SCALED ? count : count % 2); k++) {
+            if (SCALED)
+                scale.next(job);
+            int now = start_step(odd, stage, phase);
+            add_step<0>(d, odd, scale, now);
+        }
+        for (int k = 0; !SCALED && k < count / 2; k++) {
+            int first = start_step(even, stage, phase);
+            int second = start_step(odd, stage, phase);
+            add_step<1>(d, even, scale, first);
+            add_step<0>(d, odd, scale, second);
+        }
+    }
+
     /* No row of this warpgroup is in d: the stages pass by. */
     __device__ __forceinline__ void pass(int count, int &stage, int &phase) const
     {
@@ -223,14 +293,19 @@ template <int T, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct ge
         registers_up<240>();
         int stage = 0, phase = 0;
         const out_type way = {job, out + threadIdx.x / 128 * OUT};
-        gemm_work w(job, rank);
+        gemm_work w(job);
         while (w.next()) {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
                 S d[BN / 2];
                 typename out_type::options o;
                 way.read_options(row, w, o);
-                multiply(d, w.last - w.first, stage, phase);
+                if constexpr (STEPWISE) {
+                    const scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first);
+                    multiply_stepwise(d, scale, w.last - w.first, stage, phase);
+                } else {
+                    multiply(d, w.last - w.first, stage, phase);
+                }
                 way.write(d, row, w, o);
             } else {
                 pass(w.last - w.first, stage, phase);

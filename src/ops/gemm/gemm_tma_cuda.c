@@ -3,21 +3,23 @@
 #include "gemm_cuda.h"
 
 SKR_FATBIN(gemm_bf16_sm90)
+SKR_FATBIN(gemm_e4m3_sm90)
+SKR_FATBIN(gemm_e5m2_sm90)
 SKR_FATBIN(gemm_f16_sm90)
 SKR_FATBIN(gemm_i8_sm90)
 SKR_FATBIN(gemm_tf32_sm90)
 
 static const struct {
-    int type, at, bt, columns;
+    int a, b, sums, at, bt, columns;
     const char *variant[SKR_GEMM_N_VARIANTS];
 } shapes[] = {
-#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
-    {T, AT, BT, columns, SKR_GEMM_VARIANTS("tma " #type " " #layout " 128x" #columns)},
+#define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
+    {A, B, sums, AT, BT, columns, SKR_GEMM_VARIANTS("tma " #types " " #layout " 128x" #columns)},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
-#define SKR_GEMM_TMA(file, type, T, layout, AT, BT, columns)                                                           \
-    SKR_KERNEL(file, "skr_gemm_" #type "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 2),
+#define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
+    SKR_KERNEL(file, "skr_gemm_" #types "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 2),
 #include "gemm_kernels.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -61,10 +63,13 @@ typedef struct choice {
 } choice;
 
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
-static double step_us(const skr_gemm_job *job, int columns, int cluster)
+static double step_us(int shape, int cluster)
 {
+    const int columns = shapes[shape].columns;
     double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
-    return us * (cluster == 2 ? 1 : 1.06) * (job->a.at.type == SKR_I8 ? 1.1 : 1);
+    if (shapes[shape].a == SKR_I8 || skr_gemm_is_fp8(shapes[shape].a))
+        us *= shapes[shape].sums == SKR_GEMM_SCALED ? 1.65 : 1.1;
+    return us * (cluster == 2 ? 1 : 1.06);
 }
 
 static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
@@ -79,11 +84,11 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
     if (!skr_gemm_may_cut(job, c.schedule, &cut))
         return;
     double waves = (double)skr_ceil_div(cut.whole, skr_min(cut.units, resident));
-    double us = 3 + waves * ((double)steps * step_us(job, columns, c.cluster) + 1.5);
+    double us = 3 + waves * ((double)steps * step_us(c.shape, c.cluster) + 1.5);
     if (cut.left) { /* a part of the k steps each; then all parts are written, read and added */
         double part = (double)steps * cut.left / cut.units, used = (double)skr_min(job->m, rows);
         int ranges = cut.units - cut.slices * cut.left;
-        us += part * step_us(job, columns, c.cluster) + 5 + (ranges ? 2 + (double)cut.left / ranges : 0);
+        us += part * step_us(c.shape, c.cluster) + 5 + (ranges ? 2 + (double)cut.left / ranges : 0);
         us += 2 * (double)cut.left * (cut.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
     }
     /* Fewer blocks than SMs cannot draw on all of the memory. */
@@ -95,12 +100,24 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
         *best = c;
 }
 
+/* The kernel multiplies the job's types, as it may be done and with its scales. */
+static bool takes(const skr_gemm_job *job, int shape)
+{
+    if (shapes[shape].a != job->a.at.type || shapes[shape].b != job->b.at.type)
+        return false;
+    const int sums = shapes[shape].sums;
+    if ((sums == SKR_GEMM_SCALED) != (job->scaling == SKR_GEMM_BLOCK))
+        return false;
+    if (skr_gemm_is_fp8(job->a.at.type) && sums == SKR_GEMM_KEPT && !job->fast_accum)
+        return false;
+    return job->gated != SKR_GEMM_HALVES || shapes[shape].columns % 128 == 0; /* a panel of d is 64 columns */
+}
+
 static choice choose(const skr_gemm_job *job, const skr_target *target, int at, int bt)
 {
     choice best = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
-        if (shapes[i].type != job->a.at.type || shapes[i].at != at || shapes[i].bt != bt ||
-            (job->gated == SKR_GEMM_HALVES && shapes[i].columns % 128)) /* a panel of d is 64 columns */
+        if (!takes(job, i) || shapes[i].at != at || shapes[i].bt != bt)
             continue;
         for (int cluster = 2; cluster >= 1; cluster--)
             for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
@@ -121,8 +138,8 @@ bool skr_gemm_writes_itself(const skr_gemm_job *job)
     if (job->batch.m > 1)
         bits |= d->at.stride[0] * bytes;
     return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
-           job->gated != SKR_GEMM_INTERLEAVED && job->scaling <= SKR_GEMM_ROW_COLUMN &&
-           !(job->exact && job->bias.data) && (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
+           job->gated != SKR_GEMM_INTERLEAVED && !(job->exact && job->bias.data) &&
+           (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
 }
 
 static bool is_half(const skr_gemm_matrix *m)
@@ -130,21 +147,36 @@ static bool is_half(const skr_gemm_matrix *m)
     return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
 }
 
-static bool is_plain(const skr_gemm_job *job)
+static int plain_of(const skr_gemm_job *job)
 {
-    return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
+    if (job->bias.data || job->act || job->gated || !is_half(&job->d))
+        return 0;
+    return job->scaling == SKR_GEMM_ROW_COLUMN ? SKR_GEMM_ROWS_AND_COLUMNS : SKR_GEMM_ONE_FACTOR;
+}
+
+/* What these kernels lack of the job's scales, or NULL. */
+static const char *scales_lack(const skr_gemm_job *job)
+{
+    if (job->scaling <= SKR_GEMM_ROW_COLUMN)
+        return NULL;
+    if (job->scaling != SKR_GEMM_BLOCK || !skr_gemm_is_fp8(job->a.at.type))
+        return "scales that change along k are those of blocks of fp8 there";
+    if (job->gated == SKR_GEMM_HALVES && job->n / 2 % SKR_GEMM_SCALE_BLOCK)
+        return "the second half of b's columns does not begin with a block of its scales";
+    return NULL;
 }
 
 static bool suits(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
-    int a = job->a.at.type;
+    int a = job->a.at.type, b = job->b.at.type;
+    bool fp8 = skr_gemm_is_fp8(a) && skr_gemm_is_fp8(b);
     const char *why = NULL;
     if (target->sm != 90 || target->shared_bytes < SKR_GEMM_TMA_SHARED)
         why = "they need compute capability 9.0";
-    else if (a != job->b.at.type ||
-             !(a == SKR_F16 || a == SKR_BF16 || a == SKR_I8 || (a == SKR_F32 && job->allow_tf32)) ||
-             job->scaling == SKR_GEMM_GROUP || job->scaling == SKR_GEMM_BLOCK)
-        why = "they take f16, bf16, i8, and f32 where tf32 is allowed, without scales that change along k";
+    else if (!fp8 && (a != b || a == SKR_I32 || (a == SKR_F32 && !job->allow_tf32)))
+        why = "they take f16, bf16, fp8, i8, and f32 where tf32 is allowed";
+    else if (scales_lack(job))
+        why = scales_lack(job);
     else if (job->m < 1 || job->n < 1 || job->k < 1 || skr_max(job->m, skr_max(job->n, job->k)) > 1 << 30)
         why = "sizes are 1 to 2^30 there";
     else if (job->batch.n_dims > 1 || job->batch.m < 1 || job->batch.m > 1 << 20)
@@ -199,7 +231,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     bool direct = skr_gemm_writes_itself(job);
     choice c = choose(job, target, at, bt);
     if (c.shape < 0) {
-        skr_why(plan, "tensor core kernels for Hopper: none for this layout and size (i8, tf32: k along memory)");
+        skr_why(plan, "tensor core kernels for Hopper: none for this layout and size (8 bits, tf32: k along memory)");
         return false;
     }
     skr_gemm_work *t = &job->work;
@@ -212,7 +244,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->columns = columns;
     t->at = at;
     t->bt = bt;
-    t->plain = is_plain(job);
+    t->plain = plain_of(job);
     t->store = direct && is_half(&job->d);
     t->once = job->m <= SKR_GEMM_TMA_ROWS;
     const char *bad = boxes(job, box);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
- *   plain   d of 16 bits, times one factor
+ *   plain   d of 16 bits, times one factor or those of rows and columns
  *   exact   d of i32
  *   full    scales, bias, activation, gates in halves: 32 sums of a thread at a time, so that the code of the functions
  *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach. Scales and bias are
@@ -58,8 +58,10 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             slot(d, row, w.slot);
         else if (INTS && job.exact)
             exact(d, row, w.col, w.z);
-        else if (job.work.plain)
-            plain(d, row, w.col, w.z);
+        else if (job.work.plain == SKR_GEMM_ONE_FACTOR)
+            plain<false>(d, row, w.col, w.z, o);
+        else if (!GROUPS && job.work.plain) /* sums of groups leave no registers for it */
+            plain<true>(d, row, w.col, w.z, o);
         else if (job.gated)
             full<true>(d, row, w.col, w.z, o);
         else
@@ -175,9 +177,17 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         }
     }
 
-    __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z) const
+    /* That of column 2 (lane % 4), or the next, of the tile's group g of 8: its reader in the warp has it. */
+    __device__ __forceinline__ static float column_factor(const options &o, int g, int next)
     {
-        const float factor = gemm_one_factor(job);
+        return __shfl_sync(0xffffffff, o.scale[g / 8 * 2 + next], g % 8 * 4 + (threadIdx.x & 3));
+    }
+
+    /* FACTORS: o's, of rows and columns; else one. */
+    template <bool FACTORS>
+    __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z, const options &o) const
+    {
+        const float factor = FACTORS ? 1.0f : gemm_one_factor(job);
         constexpr int PANELS =
             BN % 128 ? 1 : 2; /* at a time; where there is room for two of them, one after the other */
 #pragma unroll
@@ -194,7 +204,12 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
                     int i = (part * 4 + j) * 8 + q * 2;
-                    v[q] = pack_out((float)d[i] * factor, (float)d[i + 1] * factor);
+                    float x = (float)d[i], y = (float)d[i + 1];
+                    if (FACTORS)
+                        v[q] = pack_out(x * (o.factor[q & 1] * column_factor(o, i / 4, 0)),
+                                        y * (o.factor[q & 1] * column_factor(o, i / 4, 1)));
+                    else
+                        v[q] = pack_out(x * factor, y * factor);
                 }
                 put16(to + (j >> 2) * PANEL, j & 3, v);
             }
@@ -238,7 +253,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     /* Before the sums are made. */
     template <class W> __device__ __forceinline__ void read_options(int row, const W &w, options &o) const
     {
-        if (w.slot >= 0 || job.work.plain || (INTS && job.exact))
+        if (w.slot >= 0 || job.work.plain == SKR_GEMM_ONE_FACTOR || (INTS && job.exact))
             return;
         read_rows(row, w.z, o);
         const gemm_batch at(job, w.z);
@@ -247,7 +262,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
 #pragma unroll
         for (int i = 0; i < 2 * PARTS; i++) {
             int64_t n = column(w.col, (lane / 4 + i / 2 * 8) * 8 + (lane & 3) * 2 + i % 2);
-            if (scales_columns())
+            if ((!GROUPS && job.work.plain) || scales_columns())
                 o.scale[i] = gemm_column_factor(job, at, n);
             if (bias && !job.bias_rows && bytes == 4)
                 o.bias[i] = *(const uint32_t *)(bias + n * job.bias.stride * 4);

@@ -14,17 +14,23 @@
 
 #include "gemm.h"
 
+/* i * n / of, rounded down, for i <= of: 32 bits are enough for it, and for all steps of the tiles that are cut
+ * (skr_gemm_cut_of). */
+SKR_INLINE int gemm_share(int i, int n, int of)
+{
+    return i * (n / of) + i * (n % of) / of;
+}
+
 /* Where slice j of a left tile begins; that of `slices` is where the remainder does. */
 SKR_INLINE int gemm_slice(const skr_gemm_work &t, int j)
 {
-    return (int)((int64_t)j * t.steps * t.cut.left / t.cut.units);
+    return gemm_share(j, t.steps * t.cut.left, t.cut.units);
 }
 
 /* Where range v of the remainders' line begins. */
-SKR_INLINE int64_t gemm_range(const skr_gemm_work &t, int v)
+SKR_INLINE int gemm_range(const skr_gemm_work &t, int v)
 {
-    return (int64_t)v * t.cut.left * (t.steps - gemm_slice(t, t.cut.slices)) /
-           (t.cut.units - t.cut.slices * t.cut.left);
+    return gemm_share(v, t.cut.left * (t.steps - gemm_slice(t, t.cut.slices)), t.cut.units - t.cut.slices * t.cut.left);
 }
 
 /* Tile i: groups of rows of tiles, down each column of a group first. The row is that of the cluster's first block. */
@@ -39,12 +45,12 @@ SKR_INLINE void gemm_place(const skr_gemm_work &t, int i, int &row, int &col, in
 
 struct gemm_work {
     const skr_gemm_job &job;
-    int rank, unit, tile;
-    int64_t at, end;
+    int unit, tile;
+    int at, end;                        /* of the line */
     int row, col, z, first, last, slot; /* slot < 0: d itself */
 
-    __device__ __forceinline__ gemm_work(const skr_gemm_job &j, int block_rank)
-        : job(j), rank(block_rank), unit((int)blockIdx.x / j.work.cluster), tile(unit), at(0), end(0)
+    __device__ __forceinline__ explicit gemm_work(const skr_gemm_job &j)
+        : job(j), unit((int)blockIdx.x / j.work.cluster), tile(unit), at(0), end(0)
     {
         const skr_gemm_work &t = job.work;
         int v = unit - t.cut.slices * t.cut.left;
@@ -73,8 +79,8 @@ struct gemm_work {
             at = end;
         } else {
             int begin = gemm_slice(t, t.cut.slices), rest = t.steps - begin;
-            which = (int)(at / rest);
-            int from = (int)(at - (int64_t)which * rest), count = (int)min((int64_t)(rest - from), end - at);
+            which = at / rest;
+            int from = at - which * rest, count = min(rest - from, end - at);
             part = t.cut.slices + (from > 0);
             first = begin + from, last = first + count;
             at += count;
@@ -86,6 +92,7 @@ struct gemm_work {
 
     __device__ __forceinline__ void place(int i)
     {
+        const int rank = (int)blockIdx.x - unit * job.work.cluster;
         gemm_place(job.work, i, row, col, z);
         row += rank * job.work.rows;
         if (slot >= 0)

@@ -28,6 +28,7 @@ enum {
     GATED,
     ALONG_K,
     ALLOW_TF32,
+    FAST_ACCUM,
     N_FIELDS
 };
 
@@ -54,6 +55,8 @@ static const saker_field fields[N_FIELDS] = {
     [GATED] = SKR_OPTION_ENUM(grouped_gemm, gated, "no|halves|interleaved", "d = act(gate) * up"),
     [ALONG_K] = SKR_OPTION_BOOL(grouped_gemm, along_k, "groups of k's"),
     [ALLOW_TF32] = SKR_OPTION_BOOL(grouped_gemm, allow_tf32, "a GPU may round f32 inputs to tf32"),
+    [FAST_ACCUM] =
+        SKR_OPTION_BOOL(grouped_gemm, fast_accum, "a GPU may sum fp8 products in its tensor cores' short sums"),
 };
 
 /* ---------------------------------------------------------------- options */
@@ -228,6 +231,7 @@ static saker_status check(skr_call *call, const skr_view *v, const void *given, 
     g->act = args->act;
     g->gated = args->gated;
     g->allow_tf32 = args->allow_tf32;
+    g->fast_accum = args->fast_accum;
     g->exact = v[D].type == SKR_I32;
     job->along_k = args->along_k;
     if (v[OFFSETS].ndim != 1 || v[OFFSETS].shape[0] < 1)
