@@ -98,9 +98,11 @@ SKR_FN void transpose_nibbles(const uint8_t *from, int64_t ks, uint8x16_t out[3]
     uint8x16_t row[4];
     UNROLLED
     for (int i = 0; i < 4; i++) {
-        uint32x4_t v = vld1q_lane_u32((const uint32_t *)(const void *)(from + i * ks), vdupq_n_u32(0), 0);
-        const uint16_t *rest = (const uint16_t *)(const void *)(from + i * ks + 4);
-        row[i] = vreinterpretq_u8_u16(vld1q_lane_u16(rest, vreinterpretq_u16_u32(v), 2));
+        uint32_t word; /* of any alignment */
+        uint16_t rest;
+        __builtin_memcpy(&word, from + i * ks, 4);
+        __builtin_memcpy(&rest, from + i * ks + 4, 2);
+        row[i] = vreinterpretq_u8_u64(vsetq_lane_u64(word | (uint64_t)rest << 32, vdupq_n_u64(0), 0));
     }
     uint8x16_t k01 = vzip1q_u8(row[0], row[1]), k23 = vzip1q_u8(row[2], row[3]);
     uint8x16_t both[2] = {zip_halves(0, k01, k23), zip_halves(1, k01, k23)};
