@@ -195,7 +195,7 @@ class Fp8(Shape):
 
     def tensors(self, dtype, m, n, device, generator):
         fp8 = lambda *s: draw(generator, "f32", device, *s).to(torch.float8_e4m3fn)
-        scale = lambda *s: torch.rand(*(s if self.rows_scaled else ()), generator=generator, device=device) + 0.5
+        scale = lambda *s: torch.rand(s if self.rows_scaled else (), generator=generator, device=device) + 0.5
         return {
             "a": fp8(m, self.k),
             "weight": fp8(n, self.k),
