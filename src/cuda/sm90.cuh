@@ -95,6 +95,12 @@ SKR_DEVICE void send16(uint32_t peer, float a, float b, float c, float d, uint32
         : "memory");
 }
 
+/* The 128 threads of a warpgroup meet; the first two warpgroups of a block have barriers 1 and 2. */
+SKR_DEVICE void warpgroup_sync()
+{
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory");
+}
+
 /* The copy engine moves contiguous bytes to shared memory (addresses and size multiples of 16) and counts them on the
  * barrier as they arrive; barrier_expect() announced them. */
 SKR_DEVICE void bulk_load(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)

@@ -10,7 +10,8 @@
 #ifndef SKR_GEMM_FEW_CUH
 #define SKR_GEMM_FEW_CUH
 
-#include "gemm_tma.cuh"
+#include "gemm_epilogue.cuh"
+#include "gemm_stages.cuh"
 
 /* Where a tile's sums lie: 128 columns for each row of a. Groups of 8 are exchanged so that the fragments of a warp
  * meet in no bank. */
@@ -78,36 +79,28 @@ static __device__ __noinline__ void gemm_few_write(const skr_gemm_job &job, uint
 }
 
 /* BT: n runs along memory in b, not k. */
-template <int T, int ROWS, bool BT> struct gemm_few {
-    typedef gemm_mma<T, T, ROWS, BT, false> mma;
-    static constexpr int BK = SKR_GEMM_TMA_BYTES / 2, PANEL = 64 * 128; /* 64 columns of b */
-    static constexpr int STAGE = 2 * PANEL + ROWS * 128, SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
-    static constexpr int STAGES = (SKR_GEMM_TMA_SHARED - 2048 - SUMS) / STAGE;
+template <int T, int ROWS, bool BT> struct gemm_few
+    : gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false,
+                  SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4> {
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / 2, SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
+    typedef gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false, SKR_GEMM_TMA_SHARED - 2048 - SUMS> stages;
+    using stages::advance, stages::base, stages::empty, stages::full, stages::PANEL, stages::STAGE, stages::STAGES;
     static_assert((2 * STAGES + 2) * 8 <= 1024, "what the alignment leaves of 2048");
 
     const skr_gemm_job &job;
-    uint32_t base, sums, full, empty, arrived, taken; /* arrived: the peers' sums; taken: mine at all of them */
+    uint32_t sums, arrived, taken; /* arrived: the peers' sums; taken: mine at all of them */
     int cluster, rank, unit, tiles;
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
-        extern __shared__ __align__(16) unsigned char dynamic[];
-        const gemm_few g(job, (shared_address(dynamic) + 1023) & ~1023u);
-        g.start();
-        wait_for_previous();
-        let_next_start();
-        if (threadIdx.x >= 256)
-            g.produce();
-        else
-            g.consume();
+        gemm_roles(gemm_few(job, gemm_stages_at()));
     }
 
     __device__ __forceinline__ gemm_few(const skr_gemm_job &j, uint32_t at)
-        : job(j), base(at), cluster(j.work.cluster), rank((int)blockIdx.x % cluster), unit((int)blockIdx.x / cluster),
-          tiles(j.work.tiles_n * j.work.batches)
+        : stages{at, at + STAGES * STAGE + SUMS, at + STAGES * (STAGE + 8) + SUMS, 1}, job(j),
+          sums(at + STAGES * STAGE), arrived(empty + STAGES * 8), taken(arrived + 8), cluster(j.work.cluster),
+          rank((int)blockIdx.x % cluster), unit((int)blockIdx.x / cluster), tiles(j.work.tiles_n * j.work.batches)
     {
-        sums = base + STAGES * STAGE, full = sums + SUMS, empty = full + STAGES * 8;
-        arrived = empty + STAGES * 8, taken = arrived + 8;
     }
 
     __device__ __forceinline__ void start() const
@@ -117,10 +110,7 @@ template <int T, int ROWS, bool BT> struct gemm_few {
             tensor_prefetch(&job.work.b);
         }
         if (threadIdx.x == 0) {
-            for (int s = 0; s < STAGES; s++) {
-                barrier_init(full + s * 8, 1);
-                barrier_init(empty + s * 8, 2);
-            }
+            this->init_stages();
             barrier_init(arrived, 1);
             barrier_init(taken, cluster);
             barrier_init_done();
@@ -128,12 +118,6 @@ template <int T, int ROWS, bool BT> struct gemm_few {
         __syncthreads();
         if (cluster > 1)
             cluster_arrive();
-    }
-
-    __device__ __forceinline__ static void advance(int &stage, int &phase)
-    {
-        if (++stage == STAGES)
-            stage = 0, phase ^= 1;
     }
 
     /* The steps of k that this block takes. */
@@ -172,39 +156,6 @@ template <int T, int ROWS, bool BT> struct gemm_few {
     __device__ __forceinline__ static void consumers_sync()
     {
         asm volatile("bar.sync %0, %1;" ::"r"(1), "n"(256) : "memory");
-    }
-
-    __device__ __forceinline__ void release(int stage) const
-    {
-        if ((threadIdx.x & 127) == 0)
-            barrier_arrive(empty + stage * 8);
-    }
-
-    __device__ __forceinline__ void multiply(float (&d)[ROWS / 2], int &stage, int &phase) const
-    {
-        int last = -1;
-        constexpr int STEP = BT ? 128 : 2;
-        for (int k = 0, count = step_at(rank + 1) - step_at(rank); k < count; k++) {
-            uint32_t at = base + stage * STAGE;
-            barrier_wait(full + stage * 8, phase);
-            uint64_t b = wgmma_tile(at + threadIdx.x / 128 * PANEL, BT ? PANEL : 16),
-                     a = wgmma_tile(at + 2 * PANEL, 16);
-            wgmma_pin(d);
-            wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                mma::run(d, b + i * STEP, a + i * 2, k > 0 || i > 0);
-            wgmma_commit();
-            wgmma_pin(d);
-            wgmma_wait<1>(); /* the stage before is free while this one is multiplied */
-            if (last >= 0)
-                release(last);
-            last = stage;
-            advance(stage, phase);
-        }
-        wgmma_wait<0>();
-        wgmma_pin(d);
-        release(last);
     }
 
     /* Rows 2 p and 2 p + 1 of a, columns c and c + 8 of the tile. Where pairs of columns are written, the gate and what
@@ -265,8 +216,8 @@ template <int T, int ROWS, bool BT> struct gemm_few {
             cluster_wait();
         for (int tile = unit, turn = 0; tile < tiles; tile += job.work.cut.units, turn ^= 1) {
             int z = tile / job.work.tiles_n, col = (tile - z * job.work.tiles_n) * SKR_GEMM_FEW_COLUMNS;
-            float d[ROWS / 2];
-            multiply(d, stage, phase);
+            float sum[1][ROWS / 2], (&d)[ROWS / 2] = sum[0];
+            this->template multiply<1>(sum, step_at(rank + 1) - step_at(rank), stage, phase, [](uint32_t, int) {});
             if (cluster > 1) {
                 if (threadIdx.x == 0)
                     barrier_expect(arrived, SUMS);

@@ -21,7 +21,6 @@ struct __align__(16) gemm_group_tile
     int first;       /* the group's first row, or k */
     int blocks;      /* of 64 rows; 0: there are no more tiles */
     int steps, tail; /* of k; k's of the last step */
-    int reserved;
 };
 
 /* Tiles that were found and that not everyone has taken. */
@@ -74,8 +73,8 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
     : gemm_tma<T, T, SKR_GEMM_KEPT, 128, AT, BT, SKR_GEMM_GROUP_ROWS> {
     typedef gemm_tma<T, T, SKR_GEMM_KEPT, 128, AT, BT, SKR_GEMM_GROUP_ROWS> product;
     typedef gemm_tma_out<float, 128, true> out_type;
-    using product::advance, product::base, product::cluster, product::empty, product::full, product::job;
-    using product::out, product::rank, product::release;
+    using product::advance, product::base, product::sharers, product::empty, product::full, product::job;
+    using product::out, product::rank;
     static constexpr int BN = 128, BK = product::BK, BLOCK = 64, PANEL = product::PANEL, STAGE = product::STAGE;
     static constexpr int A_BYTES = product::A_BYTES, B_BYTES = product::B_BYTES, OWN = SKR_GEMM_GROUP_ROWS / BLOCK / 2;
 
@@ -83,18 +82,10 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
-        extern __shared__ __align__(16) unsigned char dynamic[];
         __shared__ gemm_group_ring::shared tiles;
-        const gemm_groups_tma g(job, (shared_address(dynamic) + 1023) & ~1023u, tiles);
         if (threadIdx.x == 0)
             gemm_group_ring(tiles).start();
-        g.start();
-        wait_for_previous();
-        let_next_start();
-        if (threadIdx.x >= 256)
-            g.produce();
-        else
-            g.consume();
+        gemm_roles(gemm_groups_tma(job, gemm_stages_at(), tiles));
     }
 
     __device__ __forceinline__ gemm_groups_tma(const skr_gemm_job &j, uint32_t at, gemm_group_ring::shared &t)
@@ -116,7 +107,7 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
     __device__ __forceinline__ void find() const
     {
         gemm_group_ring ring(tiles);
-        gemm_group_walk walk((int)blockIdx.x / cluster, (int)gridDim.x / cluster);
+        gemm_group_walk walk((int)blockIdx.x / sharers, (int)gridDim.x / sharers);
         gemm_tile_at t;
         while (walk.next(job, BK, t)) {
             const skr_gemm_group g = gemm_group_table(job)[t.z];
@@ -126,7 +117,7 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
             const int i = t.row / SKR_GEMM_GROUP_ROWS, steps = max(t.last, 1); /* without k's: a step of zeros */
             const int tail = KS ? (int)g.count - (steps - 1) * BK : BK;
             ring.put({(i * each + min(i, more)) * BLOCK, t.col + rank * BN, t.z, (int)g.first, each + (i < more), steps,
-                      tail, 0});
+                      tail});
         }
         ring.put({});
     }
@@ -144,7 +135,7 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
                 const int y = k * BK + (KS ? t.first : 0);
                 barrier_wait(empty + stage * 8, phase ^ 1);
                 barrier_expect(barrier, t.blocks * PANEL + B_BYTES);
-                for (int i = rank; i < t.blocks; i += cluster)
+                for (int i = rank; i < t.blocks; i += sharers)
                     load_a(at + i * PANEL, barrier, t.row + i * BLOCK + (KS ? 0 : t.first), y);
                 this->load_b(at + A_BYTES, barrier, 0, t.col, y, z, false);
                 this->load_b(at + A_BYTES, barrier, 1, t.col, y, z, false);
@@ -158,7 +149,7 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
     __device__ __forceinline__ void load_a(uint32_t to, uint32_t barrier, int row, int k) const
     {
         const int x = AT ? row : k, y = AT ? k : row;
-        if (cluster > 1)
+        if (sharers > 1)
             tensor_load_each(to, &job.work.a, barrier, x, y, 0, 3);
         else
             tensor_load(to, &job.work.a, barrier, x, y, 0);
@@ -180,12 +171,16 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
             const int row = t.row + group * BLOCK;
             if (own)
                 way.read_options(row, t, o);
+            const auto arrived = [&](uint32_t at, int k) {
+                if (KS && k == t.steps - 1)
+                    clear_tail(at, t);
+            };
             if (own == 2)
-                multiply<2>(d, t, stage, phase);
+                this->template multiply<2>(d, t.steps, stage, phase, arrived);
             else if (own == 1)
-                multiply<1>(d, t, stage, phase);
+                this->template multiply<1>(d, t.steps, stage, phase, arrived);
             else
-                pass(t, stage, phase);
+                this->pass(t.steps, stage, phase, arrived);
 #pragma unroll
             for (int b = 0; b < OWN; b++)
                 if (b < own && t.col < job.n) {
@@ -195,58 +190,6 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
                 }
         }
         way.done();
-    }
-
-    template <int COUNT> __device__ __forceinline__ void multiply(float (&d)[OWN][BN / 2], const gemm_group_tile &t,
-                                                                  int &stage, int &phase) const
-    {
-        constexpr int A_STEP = AT ? 128 : 2, B_STEP = BT ? 128 : 2;
-        const int group = threadIdx.x / 128;
-        int last = -1;
-        for (int k = 0; k < t.steps; k++) {
-            const uint32_t at = base + stage * STAGE;
-            barrier_wait(full + stage * 8, phase);
-            if (KS && k == t.steps - 1)
-                clear_tail(at, t);
-            const uint64_t a = wgmma_tile(at + group * PANEL, AT ? PANEL : 16);
-            const uint64_t b = wgmma_tile(at + A_BYTES, BT ? PANEL : 16);
-#pragma unroll
-            for (int c = 0; c < COUNT; c++)
-                wgmma_pin(d[c]);
-            wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int c = 0; c < COUNT; c++)
-                    product::mma::run(d[c], a + c * (2 * PANEL >> 4) + i * A_STEP, b + i * B_STEP, k > 0 || i > 0);
-            wgmma_commit();
-#pragma unroll
-            for (int c = 0; c < COUNT; c++)
-                wgmma_pin(d[c]);
-            wgmma_wait<1>(); /* the stage before is free while this one is multiplied */
-            if (last >= 0)
-                release(last);
-            last = stage;
-            advance(stage, phase);
-        }
-        wgmma_wait<0>();
-#pragma unroll
-        for (int c = 0; c < COUNT; c++)
-            wgmma_pin(d[c]);
-        release(last);
-    }
-
-    /* No block of the tile is this warpgroup's. */
-    __device__ __forceinline__ void pass(const gemm_group_tile &t, int &stage, int &phase) const
-    {
-        for (int k = 0; k < t.steps; k++) {
-            barrier_wait(full + stage * 8, phase);
-            if (KS && k == t.steps - 1)
-                clear_tail(base + stage * STAGE, t);
-            out_type::group_sync();
-            release(stage);
-            advance(stage, phase);
-        }
     }
 
     /* By both warpgroups: zeros for the k's of the last step that are not the group's. A k is a row of each panel. */

@@ -11,84 +11,36 @@
 #ifndef SKR_GEMM_TMA_CUH
 #define SKR_GEMM_TMA_CUH
 
-#include "../../cuda/wgmma.cuh"
+#include "gemm_stages.cuh"
 #include "gemm_step_scales.cuh"
 #include "gemm_tma_out.cuh"
 
-/* A, B: the types. AT, BT: m or n runs along memory, not k. */
-template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
-#define SKR_GEMM_MMA(A, B, BN, AT, BT, S, c, shape, types, modifiers)                                                  \
-    template <> struct gemm_mma<A, B, BN, AT, BT> {                                                                    \
-        typedef S sum;                                                                                                 \
-        SKR_WGMMA(run, BN, S, c, shape, types, modifiers)                                                              \
-    };
-#define SKR_GEMM_HALF(T, types)                                                                                        \
-    SKR_GEMM_MMA(T, T, 16, 0, 0, float, "+f", "m64n16k16", types, ", 1, 1, 0, 0")                                      \
-    SKR_GEMM_MMA(T, T, 16, 1, 0, float, "+f", "m64n16k16", types, ", 1, 1, 1, 0")                                      \
-    SKR_GEMM_MMA(T, T, 64, 1, 0, float, "+f", "m64n64k16", types, ", 1, 1, 1, 0")                                      \
-    SKR_GEMM_MMA(T, T, 64, 0, 0, float, "+f", "m64n64k16", types, ", 1, 1, 0, 0")                                      \
-    SKR_GEMM_MMA(T, T, 128, 0, 0, float, "+f", "m64n128k16", types, ", 1, 1, 0, 0")                                    \
-    SKR_GEMM_MMA(T, T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                    \
-    SKR_GEMM_MMA(T, T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                    \
-    SKR_GEMM_MMA(T, T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                    \
-    SKR_GEMM_MMA(T, T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                    \
-    SKR_GEMM_MMA(T, T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                    \
-    SKR_GEMM_MMA(T, T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                    \
-    SKR_GEMM_MMA(T, T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                    \
-    SKR_GEMM_MMA(T, T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                    \
-    SKR_GEMM_MMA(T, T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                    \
-    SKR_GEMM_MMA(T, T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                    \
-    SKR_GEMM_MMA(T, T, 256, 1, 1, float, "+f", "m64n256k16", types, ", 1, 1, 1, 1")
-SKR_GEMM_HALF(SKR_BF16, "f32.bf16.bf16")
-SKR_GEMM_HALF(SKR_F16, "f32.f16.f16")
-SKR_GEMM_MMA(SKR_F32, SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_F32, SKR_F32, 192, 0, 0, float, "+f", "m64n192k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_F32, SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
-SKR_GEMM_MMA(SKR_I8, SKR_I8, 128, 0, 0, int32_t, "+r", "m64n128k32", "s32.s8.s8", "")
-SKR_GEMM_MMA(SKR_I8, SKR_I8, 192, 0, 0, int32_t, "+r", "m64n192k32", "s32.s8.s8", "")
-SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8", "")
-#define SKR_GEMM_FP8(A, B, types)                                                                                      \
-    SKR_GEMM_MMA(A, B, 64, 0, 0, float, "+f", "m64n64k32", types, ", 1, 1")                                            \
-    SKR_GEMM_MMA(A, B, 128, 0, 0, float, "+f", "m64n128k32", types, ", 1, 1")                                          \
-    SKR_GEMM_MMA(A, B, 256, 0, 0, float, "+f", "m64n256k32", types, ", 1, 1")
-SKR_GEMM_FP8(SKR_E4M3, SKR_E4M3, "f32.e4m3.e4m3")
-SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
-SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
-SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
-
-template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma {
-    typedef gemm_mma<A, B, BN, AT, BT> mma;
+template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TMA_ROWS> struct gemm_tma
+    : gemm_stages<A, B, BM, BN, AT, BT, 4 * 48 * 1024> {
+    typedef gemm_stages<A, B, BM, BN, AT, BT, 4 * 48 * 1024> stages;
+    using typename stages::mma;
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
     typedef gemm_step_scales<BN> scale_type;
+    using stages::A_BYTES, stages::STAGE, stages::STAGES, stages::PANEL;
+    using stages::advance, stages::base, stages::empty, stages::full, stages::release, stages::sharers;
     static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
-    static constexpr int BK = SKR_GEMM_TMA_BYTES / BYTES;
-    static constexpr int PANEL = out_type::PANEL, OUT = out_type::BYTES;
-    static constexpr int A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
-    static constexpr int STAGES = 4 * 48 * 1024 / STAGE;
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / BYTES, OUT = out_type::BYTES;
 
     const skr_gemm_job &job;
-    uint32_t base, out, full, empty; /* stages, staging of d, barriers */
-    int cluster, rank;
+    uint32_t out; /* staging of d */
+    int rank;
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
-        extern __shared__ __align__(16) unsigned char dynamic[];
-        gemm_tma g(job, (shared_address(dynamic) + 1023) & ~1023u);
-        g.start();
-        wait_for_previous();
-        let_next_start();
-        if (threadIdx.x >= 256)
-            g.produce();
-        else
-            g.consume();
+        gemm_roles(gemm_tma(job, gemm_stages_at()));
     }
 
     __device__ __forceinline__ gemm_tma(const skr_gemm_job &j, uint32_t at)
-        : job(j), base(at), cluster(j.work.cluster), rank((int)cluster_rank())
+        : stages{at, at + STAGES * STAGE + 2 * OUT, at + STAGES * (STAGE + 8) + 2 * OUT, j.work.cluster}, job(j),
+          out(at + STAGES * STAGE), rank((int)cluster_rank())
     {
-        out = base + STAGES * STAGE, full = out + 2 * OUT, empty = full + STAGES * 8;
         static_assert(STAGES * STAGE + 2 * OUT + 2 * STAGES * 8 + 1024 <= SKR_GEMM_TMA_SHARED,
                       "what the plan asks for");
     }
@@ -100,23 +52,14 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
             tensor_prefetch(&job.work.b);
         }
         if (threadIdx.x == 0) {
-            for (int s = 0; s < STAGES; s++) {
-                barrier_init(full + s * 8, 1);
-                barrier_init(empty + s * 8, 2 * cluster);
-            }
+            this->init_stages();
             barrier_init_done();
         }
         __syncthreads();
-        if (cluster > 1) {
+        if (sharers > 1) {
             cluster_arrive();
             cluster_wait();
         }
-    }
-
-    __device__ __forceinline__ static void advance(int &stage, int &phase)
-    {
-        if (++stage == STAGES)
-            stage = 0, phase ^= 1;
     }
 
     /* ---------------------------------------------------------------- the copy engine's warp */
@@ -163,10 +106,10 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
                 } else {
                     tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
                 }
-                if (cluster == 1 || rank == 0)
-                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb, cluster > 1);
-                if (cluster == 1 || rank == 1)
-                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb, cluster > 1);
+                if (sharers == 1 || rank == 0)
+                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb, sharers > 1);
+                if (sharers == 1 || rank == 1)
+                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb, sharers > 1);
                 advance(stage, phase);
             }
         }
@@ -176,51 +119,13 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
     /* After the last step: the peer still arrives on these barriers. */
     __device__ __forceinline__ void stay(int stage, int phase) const
     {
-        for (int s = 0; cluster > 1 && s < STAGES; s++) {
+        for (int s = 0; sharers > 1 && s < STAGES; s++) {
             barrier_wait(empty + stage * 8, phase ^ 1);
             advance(stage, phase);
         }
     }
 
     /* ---------------------------------------------------------------- the warpgroups that multiply */
-
-    /* This warpgroup has read the stage: tells both blocks of the cluster, for each of them writes to both. */
-    __device__ __forceinline__ void release(int stage) const
-    {
-        int thread = threadIdx.x & 127;
-        if (cluster > 1) {
-            if (thread < 2)
-                barrier_arrive_peer(empty + stage * 8, thread);
-        } else if (thread == 0) {
-            barrier_arrive(empty + stage * 8);
-        }
-    }
-
-    __device__ __forceinline__ void multiply(S (&d)[BN / 2], int count, int &stage, int &phase) const
-    {
-        int group = threadIdx.x / 128, last = -1;
-        constexpr int A_STEP = AT ? 128 : 2, B_STEP = BT ? 128 : 2;
-        for (int k = 0; k < count; k++) {
-            uint32_t at = base + stage * STAGE;
-            barrier_wait(full + stage * 8, phase);
-            uint64_t a = wgmma_tile(at + group * PANEL, AT ? PANEL : 16), b = wgmma_tile(at + A_BYTES, BT ? PANEL : 16);
-            wgmma_pin(d);
-            wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                mma::run(d, a + i * A_STEP, b + i * B_STEP, k > 0 || i > 0);
-            wgmma_commit();
-            wgmma_pin(d);
-            wgmma_wait<1>(); /* the stage before is free while this one is multiplied */
-            if (last >= 0)
-                release(last);
-            last = stage;
-            advance(stage, phase);
-        }
-        wgmma_wait<0>();
-        wgmma_pin(d);
-        release(last);
-    }
 
     /* Short sums. Waits for the next stage and multiplies it into `part`; returns the stage, to be released. */
     __device__ __forceinline__ int start_step(float (&part)[BN / 2], int &stage, int &phase) const
@@ -277,17 +182,6 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         }
     }
 
-    /* No row of this warpgroup is in d: the stages pass by. */
-    __device__ __forceinline__ void pass(int count, int &stage, int &phase) const
-    {
-        for (int k = 0; k < count; k++) {
-            barrier_wait(full + stage * 8, phase);
-            out_type::group_sync();
-            release(stage);
-            advance(stage, phase);
-        }
-    }
-
     __device__ __forceinline__ void consume() const
     {
         registers_up<240>();
@@ -297,18 +191,18 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         while (w.next()) {
             int row = w.row + threadIdx.x / 128 * 64;
             if (row < job.m) {
-                S d[BN / 2];
+                S d[1][BN / 2];
                 typename out_type::options o;
                 way.read_options(row, w, o);
                 if constexpr (STEPWISE) {
                     const scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first);
-                    multiply_stepwise(d, scale, w.last - w.first, stage, phase);
+                    multiply_stepwise(d[0], scale, w.last - w.first, stage, phase);
                 } else {
-                    multiply(d, w.last - w.first, stage, phase);
+                    this->template multiply<1>(d, w.last - w.first, stage, phase, [](uint32_t, int) {});
                 }
-                way.write(d, row, w, o);
+                way.write(d[0], row, w, o);
             } else {
-                pass(w.last - w.first, stage, phase);
+                this->pass(w.last - w.first, stage, phase, [](uint32_t, int) {});
             }
         }
         way.done();

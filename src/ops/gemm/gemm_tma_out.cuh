@@ -31,11 +31,6 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         return (threadIdx.x & 127) == 0;
     }
 
-    __device__ __forceinline__ static void group_sync()
-    {
-        asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / 128) : "memory");
-    }
-
     /* Before the block leaves: d is written. */
     __device__ __forceinline__ void done() const
     {
@@ -197,7 +192,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 bulk_store_wait_read<0>();
             else if (elected())
                 bulk_store_wait_read<1>();
-            group_sync();
+            warpgroup_sync();
 #pragma unroll
             for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
                 uint32_t v[4];
@@ -214,7 +209,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 put16(to + (j >> 2) * PANEL, j & 3, v);
             }
             fence_async();
-            group_sync();
+            warpgroup_sync();
             for (int i = 0; i < PANELS; i++)
                 send(to + i * PANEL, col + (part + i) * 64, row, z);
         }
@@ -383,7 +378,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                     bulk_store_wait_read<0>();
                 else if (elected())
                     bulk_store_wait_read<1>();
-                group_sync();
+                warpgroup_sync();
             }
 #pragma unroll
             for (int j = 0; j < COUNT / 8; j++) {
@@ -395,7 +390,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             }
             if (part % EACH == EACH - 1) {
                 fence_async();
-                group_sync();
+                warpgroup_sync();
                 send(panel, first + part / EACH * 64, row, z);
             }
         }
