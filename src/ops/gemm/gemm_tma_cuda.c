@@ -130,7 +130,7 @@ static bool is_half(const skr_gemm_matrix *m)
     return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
 }
 
-static bool is_plain(const skr_gemm_job *job)
+bool skr_gemm_is_plain(const skr_gemm_job *job)
 {
     return !job->bias.data && !job->act && !job->gated && job->scaling <= SKR_GEMM_TENSOR && is_half(&job->d);
 }
@@ -211,7 +211,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->columns = columns;
     t->at = at;
     t->bt = bt;
-    t->plain = is_plain(job);
+    t->plain = skr_gemm_is_plain(job);
     t->store = direct && is_half(&job->d);
     t->once = job->m <= SKR_GEMM_TMA_ROWS;
     const char *bad = boxes(job, box);
