@@ -246,7 +246,9 @@ def main():
     keep_freed_memory()
     if arguments.warm:
         for op, dtype, m, n in cases(arguments, known):
-            torch_runs(Case(op, dtype, m, n, arguments.device), True)
+            case = Case(op, dtype, m, n, arguments.device)
+            torch_runs(case, not arguments.no_compile)
+            op.others(case.sets[0], arguments.threads)
         return
     library = ours.open_library(arguments.build, arguments.device, arguments.threads, arguments.way)
     clock = timing.Cuda() if arguments.device == "cuda" else timing.Cpu()

@@ -39,7 +39,9 @@ class Plain:
 
     name = ""
     causal = False
-    lengths = None  # all
+    cpu_lengths = (512, 1024, 2048, 4096)
+    cuda_lengths = (512, 1024, 2048, 4096, 8192, 16384)
+    cuda_widths = (64, 128, 256)
     layout = BHSD
 
     def tensors(self, heads, length, dtype, device, generator):
@@ -72,7 +74,8 @@ class Causal(Plain):
 class Option(Plain):
     """score and seen are FlexAttention's functions."""
 
-    lengths = (1024, 2048, 4096)
+    cpu_lengths = (1024, 2048, 4096)
+    cuda_lengths, cuda_widths = (4096,), (64, 128)
 
     def score(self, t):
         return None
@@ -204,9 +207,6 @@ class Bias(Option):
 class Forward(Op):
     name, way = "attention", ""
     cpu_widths = (64, 128)
-    cuda_widths = (64, 128, 256)
-    cpu_lengths = (512, 1024, 2048, 4096)
-    cuda_lengths = (512, 1024, 2048, 4096, 8192, 16384)
 
     def __init__(self, option):
         self.option, self.cuda = option, False
@@ -216,9 +216,10 @@ class Forward(Op):
         if kind == "quack":
             return []
         self.cuda = device == "cuda"
-        lengths = self.option.lengths or (self.cuda_lengths if self.cuda else self.cpu_lengths)
-        sizes = [n for n in (self.cuda_widths if self.cuda else self.cpu_widths) if not widths or n in widths]
-        return [(t, s, n) for t in types for n in sizes for s in lengths if not (self.cuda and t == "f32")]
+        option = self.option
+        lengths, sizes = (option.cuda_lengths, option.cuda_widths) if self.cuda else (option.cpu_lengths, self.cpu_widths)
+        types = [t for t in types if not (self.cuda and t == "f32")]
+        return [(t, s, n) for t in types for n in sizes if not widths or n in widths for s in lengths]
 
     def heads(self, m, n):
         return max(1, 16384 // m) * 2048 // n if self.cuda else max(1, 8192 // m) * 128 // n

@@ -321,9 +321,10 @@ SKR_DEVICE void shared_store4(uint32_t p, uint32_t v)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(p), "r"(v) : "memory");
 }
 
-SKR_DEVICE void shared_store4(uint32_t p, float f)
+/* Of floats that stay floats: a reinterpretation would reach back into sums that the tensor cores own. */
+SKR_DEVICE void shared_store16(uint32_t p, float a, float b, float c, float d)
 {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(p), "f"(f) : "memory");
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(p), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
 /* V elements of a run-time float type into a slot of V * element bytes, and out of it. */

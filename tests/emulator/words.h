@@ -299,7 +299,8 @@ INSTRUCTION(st_shared_v4_u32, emu_write_shared(p, make_uint4(a, b, c, d)), uint3
             uint32_t c, uint32_t d)
 INSTRUCTION(st_shared_v2_f32, emu_write_shared(p, make_float2(a, b)), uint32_t p, float a, float b)
 INSTRUCTION(st_shared_u32, emu_write_shared(p, a), uint32_t p, uint32_t a)
-INSTRUCTION(st_shared_f32, emu_write_shared(p, a), uint32_t p, float a)
+INSTRUCTION(st_shared_v4_f32, emu_write_shared(p, make_float4(a, b, c, d)), uint32_t p, float a, float b, float c,
+            float d)
 
 #define COPY(name, size)                                                                                               \
     INSTRUCTION(name, emu_copy(to, from, size, size), uint32_t to, const void *from)                                   \

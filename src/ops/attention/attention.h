@@ -121,6 +121,9 @@ typedef struct skr_attention_cpu {
 /* CUDA: what a kernel knows of the options (attention_forward.cuh). */
 enum { SKR_ATTENTION_PLAIN, SKR_ATTENTION_SCORED, SKR_ATTENTION_ANY };
 
+/* CUDA: numbers of the series for softcap. */
+enum { SKR_ATTENTION_SERIES = 6 };
+
 /* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */
 typedef struct skr_attention_grid {
     int32_t pieces;     /* of a head */
@@ -137,9 +140,12 @@ typedef struct skr_attention_cuda {
     int32_t slope_piece;        /* queries of a piece */
     skr_attention_grid grid[2]; /* of queries, of keys */
     int32_t aligned;            /* rows of all inputs are whole chunks of 16 bytes */
+    int32_t delta_aligned;      /* backward: so are those of o, which has d_o's type */
     int32_t pairs;              /* results are of the type of the products, two elements are aligned */
     float unit;                 /* plain and scored kernels: of the scores before the exponential, in base 2 */
     float over;                 /* what brings natural units to those of the scores */
+    float near;                 /* products up to here are capped by a series: x * (series[0] + series[1] x^2 ...) */
+    float series[SKR_ATTENTION_SERIES];
 } skr_attention_cuda;
 
 typedef struct skr_attention_job {

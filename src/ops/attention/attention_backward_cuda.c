@@ -6,16 +6,19 @@
 #include "attention_cuda.h"
 
 SKR_FATBIN(attention_gradient_plain_sm80)
+SKR_FATBIN(attention_gradient_scored_sm80)
 SKR_FATBIN(attention_gradient_any_sm80)
 SKR_FATBIN(attention_gradient_f32_sm80)
 SKR_FATBIN(attention_bias_sm80)
 SKR_FATBIN(attention_sums_sm80)
 
-#define FATBIN_plain_f16  attention_gradient_plain_sm80
-#define FATBIN_plain_bf16 attention_gradient_plain_sm80
-#define FATBIN_any_f16    attention_gradient_any_sm80
-#define FATBIN_any_bf16   attention_gradient_any_sm80
-#define FATBIN_any_f32    attention_gradient_f32_sm80
+#define FATBIN_plain_f16   attention_gradient_plain_sm80
+#define FATBIN_plain_bf16  attention_gradient_plain_sm80
+#define FATBIN_scored_f16  attention_gradient_scored_sm80
+#define FATBIN_scored_bf16 attention_gradient_scored_sm80
+#define FATBIN_any_f16     attention_gradient_any_sm80
+#define FATBIN_any_bf16    attention_gradient_any_sm80
+#define FATBIN_any_f32     attention_gradient_f32_sm80
 enum { SIDE_q, SIDE_k };
 /* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
 #define SHARED(type, d, dv, side, br, bc, stages)                                                                      \
@@ -35,7 +38,7 @@ static const gradient_shape gradient[] = {
 static skr_cuda_kernel gradient_kernel[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_d" #side "_" #kind "_" #type "_" #d,                          \
-                  SHARED(type, d, dv, side, br, bc, stages)),
+                  SHARED(type, d, dv, side, br, bc, stages) + (KIND_##kind == KIND_scored) * 4 * (br) * (bc)),
 #include "attention_kernels.def"
 };
 static const skr_attention_shape bias[] = {
@@ -69,12 +72,20 @@ static saker_status refuse_heads(skr_call *call, const skr_attention_job *job)
                     (long long)job->d_v);
 }
 
-static const gradient_shape *find(const skr_attention_job *job, int kind, int side)
+static const gradient_shape *find(const skr_attention_job *job, const skr_target *target, int kind, int side)
 {
     for (size_t i = 0; i < SKR_COUNT(gradient); i++)
-        if (gradient[i].side == side && skr_attention_fits(&gradient[i].of, job, job->q.type, kind))
+        if (gradient[i].side == side && skr_attention_fits(&gradient[i].of, job, target, job->q.type, kind))
             return &gradient[i];
     return NULL;
+}
+
+static saker_status add_gradient(skr_call *call, skr_attention_job *job, const skr_target *target,
+                                 const gradient_shape *g, skr_plan *plan)
+{
+    skr_attention_shape s = g->of;
+    s.shared_bytes += skr_attention_bias_bytes(&s, job);
+    return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan);
 }
 
 static saker_status add_bias(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
@@ -82,13 +93,13 @@ static saker_status add_bias(skr_call *call, skr_attention_job *job, const skr_t
     for (size_t i = 0; i < SKR_COUNT(bias); i++) {
         const skr_attention_shape *s = &bias[i];
         const int64_t *dims = job->bias_dims;
-        if (!skr_attention_fits(s, job, job->q.type, KIND_any))
+        if (!skr_attention_fits(s, job, target, job->q.type, KIND_any))
             continue;
         int64_t blocks = skr_mul(skr_mul(dims[0], dims[1]),
                                  skr_mul(skr_ceil_div(dims[2], s->rows), skr_ceil_div(dims[3], s->columns)));
-        if (s->shared_bytes + 1024 > target->shared_bytes || blocks > INT32_MAX)
+        if (s->shared_bytes + SKR_ATTENTION_OWN > target->shared_bytes || blocks > INT32_MAX)
             return skr_fail(call, SAKER_UNSUPPORTED, "dbias needs %d bytes of shared memory in each of %lld blocks",
-                            s->shared_bytes + 1024, (long long)blocks);
+                            s->shared_bytes + SKR_ATTENTION_OWN, (long long)blocks);
         if (blocks == 0)
             return SAKER_OK;
         skr_step *step = skr_plan_step(plan);
@@ -107,20 +118,25 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
     int type = job->q.type;
     int64_t at = 0, tokens = job->packed ? job->length : skr_mul(job->batch, job->length);
     SKR_TRY(skr_attention_plan_spans(call, job, &at, plan));
-    job->cuda.unit = job->scale * 1.44269504f;
+    skr_attention_units(job);
     job->cuda.aligned = skr_attention_aligned(&job->q, type, job->d) && skr_attention_aligned(&job->k, type, job->d) &&
                         skr_attention_aligned(&job->v, type, job->d_v) &&
                         skr_attention_aligned(&job->d_o, type, job->d_v);
+    job->cuda.delta_aligned = skr_attention_aligned(&job->o, job->d_o.type, job->d_v) &&
+                              skr_attention_aligned(&job->d_o, job->o.type, job->d_v);
     job->cuda.pairs = (!job->dq.data || skr_attention_pairs(&job->dq, type, job->d)) &&
                       (!job->dk.data || skr_attention_pairs(&job->dk, type, job->d)) &&
                       (!job->dv.data || skr_attention_pairs(&job->dv, type, job->d_v));
     int kind = job->cuda.aligned ? skr_attention_kind(job) : KIND_any;
-    const gradient_shape *q = find(job, kind, SIDE_q), *k = find(job, kind, SIDE_k);
+    bool beside = job->bias.data || job->slopes.data; /* scored kernels take the capped score for all of it */
+    if (job->dslopes.data || (job->softcap > 0 && beside))
+        kind = KIND_any;
+    const gradient_shape *q = find(job, target, kind, SIDE_q), *k = find(job, target, kind, SIDE_k);
     if (!q || !k)
         return refuse_heads(call, job);
     plan->variant = q->of.variant;
     job->cuda.stats_at = skr_take(&at, skr_mul(skr_mul(job->heads, tokens), 8));
-    add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 8), SKR_ROWS_GRID), 256, plan);
+    add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 32), SKR_ROWS_GRID), 256, plan);
     if (job->dslopes.data) {
         int64_t pieces = job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_max(1, skr_ceil_div(job->length, q->of.rows)))
                                                 : job->length / q->of.rows + job->batch + 2;
@@ -129,9 +145,9 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
         job->cuda.slopes_at = skr_take(&at, skr_mul(skr_mul(job->heads, pieces), 4));
     }
     if (job->dq.data || job->dslopes.data)
-        SKR_TRY(skr_attention_add_kernel(call, job, target, false, &gradient_kernel[q - gradient], &q->of, plan));
+        SKR_TRY(add_gradient(call, job, target, q, plan));
     if (job->dk.data || job->dv.data)
-        SKR_TRY(skr_attention_add_kernel(call, job, target, true, &gradient_kernel[k - gradient], &k->of, plan));
+        SKR_TRY(add_gradient(call, job, target, k, plan));
     if (job->dbias.data)
         SKR_TRY(add_bias(call, job, target, plan));
     if (job->dslopes.data)

@@ -274,7 +274,7 @@ void attention_backward(struct spec given)
         matrix_shape(t, s, s->bias_dims);
         t->free_shape = SUITE_FIXED;
     }
-    if (s->has & (SLOPES | SLOPES_BATCH))
+    if (s->has & (SLOPES | SLOPES_BATCH) && !(s->has & NO_DSLOPES))
         of_heads(&c, s, "dslopes", out, s->has & SLOPES_BATCH);
     if (s->has & SINKS)
         of_heads(&c, s, "dsinks", out, false);

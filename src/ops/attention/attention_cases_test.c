@@ -314,40 +314,73 @@ static void aligned_case(saker_type type, int class, struct spec s)
         {{"plain bf16 64", "scored bf16 64"},
          {"plain bf16 128", "scored bf16 128"},
          {"plain bf16 256", "any bf16 256"}}};
-    static const char *const gradients[2][3][2] = {
-        {{"plain f16 64", "any f16 128"}, {"plain f16 128", "any f16 128"}, {"any f16 256", "any f16 256"}},
-        {{"plain bf16 64", "any bf16 128"}, {"plain bf16 128", "any bf16 128"}, {"any bf16 256", "any bf16 256"}}};
-    bool bf16 = type == SAKER_BF16, scored = s.has & (SOFTCAP | SLOPES | BIAS);
+    static const char *const gradients[2][3][3] = {{{"plain f16 64", "scored f16 64", "any f16 128"},
+                                                    {"plain f16 128", "scored f16 128", "any f16 128"},
+                                                    {"any f16 256", "any f16 256", "any f16 256"}},
+                                                   {{"plain bf16 64", "scored bf16 64", "any bf16 128"},
+                                                    {"plain bf16 128", "scored bf16 128", "any bf16 128"},
+                                                    {"any bf16 256", "any bf16 256", "any bf16 256"}}};
+    bool bf16 = type == SAKER_BF16, added = s.has & (SLOPES | BIAS), scored = added || s.has & SOFTCAP;
+    bool all = (s.has & SLOPES && !(s.has & NO_DSLOPES)) || (s.has & SOFTCAP && added);
     s.type = type;
-    s.s = 140;
-    s.sk = 136;
+    s.s = s.s ? s.s : 140;
+    s.sk = s.sk ? s.sk : 136;
     s.hq = 2;
     s.hk = 1;
     s.kernel = kernels[bf16][class][scored || s.has & SINKS];
-    s.gradient = gradients[bf16][class][scored];
+    s.gradient = gradients[bf16][class][all ? 2 : scored];
     both(s);
 }
 
 static void aligned_cases(void)
 {
     static const int64_t sizes[][3] = {{64, 64, 0}, {56, 8, 0}, {128, 128, 1}, {72, 40, 1}, {192, 128, 2}};
-    static const unsigned options[] = {0,      CAUSAL, WINDOW, SOFTCAP,
-                                       SLOPES, BIAS,   SINKS,  CAUSAL | SOFTCAP | SLOPES_BATCH | BIAS | SINKS};
+    static const struct {
+        unsigned has;
+        float scale;
+        suite_fill v;
+        const char *note;
+    } options[] = {{.has = 0},
+                   {.has = CAUSAL},
+                   {.has = WINDOW},
+                   {.has = SOFTCAP},
+                   {.has = SOFTCAP | CAUSAL, .scale = 0.025f, .note = "near"},
+                   {.has = SLOPES},
+                   {.has = SLOPES | NO_DSLOPES, .note = "fixed"},
+                   {.has = BIAS},
+                   {.has = SINKS},
+                   {.has = CAUSAL | SOFTCAP | SLOPES_BATCH | BIAS | SINKS},
+                   {.has = CAUSAL | SLOPES | BIAS | NO_DSLOPES, .note = "fixed"},
+                   {.has = CAUSAL | BIAS, .v = SUITE_ONE_NAN},
+                   {.has = CAUSAL | SOFTCAP, .v = SUITE_ONE_INF}};
     for (int t = 1; t < 3; t++)
         foreach (i, sizes) {
             struct spec s = {.b = 1, .left = 70, .right = 9, .d = sizes[i][0], .dv = sizes[i][1]};
             foreach (o, options) {
-                s.has = options[o];
+                s.has = options[o].has;
+                s.scale = options[o].scale;
+                s.v = options[o].v;
+                s.note = options[o].note;
                 s.bias_dims = o % 2 ? SQ | SK : H | SQ | SK;
-                s.bias = floats[o % 3];
+                s.bias = i % 2 ? SAKER_F32 : floats[t];
                 s.use = ((size_t)t + i + o) % 3 ? SUITE_ALL : SUITE_CHECK;
                 aligned_case(floats[t], (int)sizes[i][2], s);
             }
-            s.layout = SAKER_THD;
-            s.b = 3;
+            /* many tiles, and keys that the later queries see nothing of */
+            aligned_case(floats[t], (int)sizes[i][2],
+                         (struct spec){.b = 2,
+                                       .s = 290,
+                                       .sk = 424,
+                                       .d = sizes[i][0],
+                                       .dv = sizes[i][1],
+                                       .has = WINDOW,
+                                       .left = 30,
+                                       .right = 9,
+                                       .use = i % 2 ? SUITE_ALL : SUITE_CHECK});
+            s = (struct spec){.layout = SAKER_THD, .b = 3, .d = sizes[i][0], .dv = sizes[i][1]};
             s.has = CAUSAL;
             aligned_case(floats[t], (int)sizes[i][2], s);
-            s.has = CAUSAL | SLOPES;
+            s.has = CAUSAL | SLOPES | (i % 2 ? NO_DSLOPES : 0);
             aligned_case(floats[t], (int)sizes[i][2], s);
         }
 }

@@ -29,7 +29,8 @@ enum { /* options and tensors that a case has */
        K_I8 = 1 << 20, /* k and v i8, q float */
        NO_DQ = 1 << 21,
        NO_DK = 1 << 22,
-       NO_DV = 1 << 23
+       NO_DV = 1 << 23,
+       NO_DSLOPES = 1 << 24
 };
 
 enum { B = 8, H = 4, SQ = 2, SK = 1 }; /* dims that bias and mask have; others are 1 */

@@ -30,7 +30,7 @@ static const skr_attention_shape forward_shape[] = {
 static skr_cuda_kernel forward_kernel[] = {
 #define SKR_FORWARD(kind, type, d, dv, bm, bn, wm, wv, stages, blocks)                                                 \
     SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_" #kind "_" #type "_" #d,                                     \
-                  SHARED(type, d, dv, bm, bn, stages) + (KIND_##kind == KIND_scored) * 2 * (bm) * (4 * (bn) + 16)),
+                  SHARED(type, d, dv, bm, bn, stages) + (KIND_##kind == KIND_scored) * 4 * (bm) * (bn)),
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel merge_kernel = SKR_KERNEL(attention_prepare_sm80, "skr_attention_merge", 0, 1);
@@ -50,8 +50,9 @@ static bool bias_in_chunks(const skr_attention_job *job)
 {
     const skr_attention_matrix *m = &job->bias;
     int64_t bytes = skr_type_bytes(m->type);
-    return !job->packed && m->key == 1 && (uintptr_t)m->data % 16 == 0 && m->batch * bytes % 16 == 0 &&
-           m->head * bytes % 16 == 0 && m->query * bytes % 16 == 0 && job->length_k * bytes % 16 == 0;
+    return !job->packed && m->key == 1 && (m->type == job->q.type || m->type == SKR_F32) &&
+           (uintptr_t)m->data % 16 == 0 && m->batch * bytes % 16 == 0 && m->head * bytes % 16 == 0 &&
+           m->query * bytes % 16 == 0 && job->length_k * bytes % 16 == 0;
 }
 
 int skr_attention_kind(const skr_attention_job *job)
@@ -63,7 +64,25 @@ int skr_attention_kind(const skr_attention_job *job)
         return SKR_ATTENTION_ANY;
     if (job->slopes.data && job->length + job->length_k > 1 << 24) /* distances are exact in f32 */
         return SKR_ATTENTION_ANY;
+    float cap = job->softcap / job->scale; /* the numbers of its series are no subnormals */
+    if (job->softcap > 0 && !(cap > 0x1p-11f && cap < 0x1p11f && job->scale > 0x1p-8f && job->scale < 0x1p8f))
+        return SKR_ATTENTION_ANY;
     return job->softcap > 0 || job->bias.data || job->slopes.data ? SKR_ATTENTION_SCORED : SKR_ATTENTION_PLAIN;
+}
+
+void skr_attention_units(skr_attention_job *job)
+{
+    /* tanh(x) / x in powers of x^2, within 2^-25 of itself up to 3/4. */
+    static const double series[SKR_ATTENTION_SERIES] = {0.9999999710138597,   -0.33332958879196833,
+                                                        0.13325406013763189,  -0.05334442994949152,
+                                                        0.019582907795290608, -0.0047162569732252645};
+    bool capped = job->softcap > 0;
+    job->cuda.unit = (capped ? 1 : job->scale) * 1.44269504f;
+    job->cuda.over = capped ? 1 : 1 / job->scale;
+    double x = capped ? (double)job->scale / job->softcap : 0, factor = job->scale;
+    job->cuda.near = capped ? (float)(0.75 / x) : 0;
+    for (int k = 0; k < SKR_ATTENTION_SERIES; k++, factor *= x * x)
+        job->cuda.series[k] = (float)(factor * series[k]);
 }
 
 saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan)
@@ -92,7 +111,7 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
     int64_t pieces = skr_ceil_div(tokens, s->rows), pairs = skr_mul(heads, job->batch);
     int64_t blocks =
         job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
-    int need = s->shared_bytes + 1024; /* and what the kernel declares itself */
+    int need = s->shared_bytes + SKR_ATTENTION_OWN;
     if (need > target->shared_bytes)
         return skr_fail(call, SAKER_UNSUPPORTED,
                         "heads of %lld and %lld need %d bytes of shared memory, this GPU has %d for a block",
@@ -139,8 +158,7 @@ static saker_status plan_forward(skr_call *call, skr_attention_job *job, const s
     SKR_TRY(skr_attention_plan_spans(call, job, &at, plan));
     job->cuda.aligned = skr_attention_aligned(&job->q, type, job->d) && skr_attention_aligned(&job->k, type, job->d) &&
                         skr_attention_aligned(&job->v, type, job->d_v);
-    job->cuda.unit = (job->softcap > 0 ? 1 : job->scale) * 1.44269504f;
-    job->cuda.over = job->softcap > 0 ? 1 : 1 / job->scale;
+    skr_attention_units(job);
     job->cuda.pairs = skr_attention_pairs(&job->o, type, job->d_v);
     int kind = skr_attention_kind(job);
     if (kind == SKR_ATTENTION_ANY)
@@ -152,10 +170,9 @@ static saker_status plan_forward(skr_call *call, skr_attention_job *job, const s
     kind = job->cuda.aligned ? kind : SKR_ATTENTION_ANY;
     for (size_t i = 0; i < SKR_COUNT(forward_shape); i++) {
         skr_attention_shape s = forward_shape[i];
-        if (!skr_attention_fits(&s, job, type, kind))
+        if (!skr_attention_fits(&s, job, target, type, kind))
             continue;
-        if (s.kind == SKR_ATTENTION_SCORED && job->bias.data) /* two stages of it, behind the others */
-            s.shared_bytes += 2 * s.rows * (s.columns * skr_type_bytes(job->bias.type) + 16);
+        s.shared_bytes += skr_attention_bias_bytes(&s, job);
         SKR_TRY(skr_attention_add_kernel(call, job, target, false, &forward_kernel[i], &s, plan));
         plan->variant = s.variant;
         return skr_take_done(call, at, plan);

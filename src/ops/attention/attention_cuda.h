@@ -8,6 +8,9 @@
 /* Bytes of keys and values that are read again and again at the same time: half of Hopper's L2 cache. */
 #define SKR_ATTENTION_L2 (INT64_C(24) << 20)
 
+/* Bytes of shared memory that kernels declare themselves, at most. */
+#define SKR_ATTENTION_OWN 1024
+
 /* A row of attention_kernels.def. */
 #define KIND_plain  SKR_ATTENTION_PLAIN
 #define KIND_scored SKR_ATTENTION_SCORED
@@ -24,10 +27,21 @@ typedef struct skr_attention_shape {
 } skr_attention_shape;
 #define SKR_KERNEL_OF(fatbin, symbol, shared) SKR_KERNEL(fatbin, symbol, shared, 1)
 
-/* A kernel of a kind can do what those before it do. */
-static inline bool skr_attention_fits(const skr_attention_shape *s, const skr_attention_job *job, int type, int kind)
+/* Scored kernels keep a tile of bias behind all else in shared memory. */
+static inline int skr_attention_bias_bytes(const skr_attention_shape *s, const skr_attention_job *job)
 {
-    return s->type == type && s->d >= job->d && s->dv >= job->d_v && s->kind >= kind;
+    return s->kind == SKR_ATTENTION_SCORED && job->bias.data ? s->rows * s->columns * skr_type_bytes(job->bias.type)
+                                                             : 0;
+}
+
+/* A kernel of a kind can do what those before it do. One that needs too much shared memory leaves the work to those
+ * behind it; what the last one needs is reported. */
+static inline bool skr_attention_fits(const skr_attention_shape *s, const skr_attention_job *job,
+                                      const skr_target *target, int type, int kind)
+{
+    return s->type == type && s->d >= job->d && s->dv >= job->d_v && s->kind >= kind &&
+           (s->kind == SKR_ATTENTION_ANY ||
+            s->shared_bytes + skr_attention_bias_bytes(s, job) + SKR_ATTENTION_OWN <= target->shared_bytes);
 }
 
 /* Rows of t are whole chunks of 16 bytes of this type. */
@@ -36,6 +50,8 @@ bool skr_attention_aligned(const skr_attention_rows *t, int type, int64_t width)
 bool skr_attention_pairs(const skr_attention_rows *t, int type, int64_t width);
 /* The least that a kernel must know for these scores, where all tensors are aligned. */
 int skr_attention_kind(const skr_attention_job *job);
+/* What plain and scored kernels multiply scores and options by. */
+void skr_attention_units(skr_attention_job *job);
 /* Refuses what cannot be counted in 32 bits, and adds the step that makes the table of sequences. */
 saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan);
 /* Adds a step: a block for each piece of s->rows queries, or keys, of each head. No step where there are none. */

@@ -17,7 +17,7 @@
 #define SKR_ATTENTION_FORWARD_CUH
 
 #include "attention_products.cuh"
-#include "attention_scores.cuh"
+#include "attention_scored.cuh"
 
 template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int KIND> struct attention_forward {
     static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
@@ -25,9 +25,11 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     static constexpr int MI = BM / (16 * WM), NJ = BN / 8, OJ = DV / WV / 8;
     using q_tile = skr_tile<T, DK>;
     using v_tile = skr_tile<T, DV>;
+    using scored = attention_scored<T, MI, NJ, false>;
     static constexpr int q_bytes = BM * q_tile::row_bytes, k_bytes = BN * q_tile::row_bytes;
     static constexpr int v_bytes = BN * v_tile::row_bytes, stage_bytes = k_bytes + v_bytes;
     static constexpr int shared_bytes = q_bytes + STAGES * stage_bytes;
+    static_assert(WM * WV * 16 * MI * 32 * OJ <= shared_bytes, "results go through the same memory");
     static_assert(DV / WV * v_tile::bytes % 128 == 0, "columns of a warp begin where chunks do");
     static constexpr float none = -__builtin_huge_valf();
 
@@ -37,6 +39,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         attention_source q, k, v, bias;
         attention_target o;
         float scale, o_scale; /* with the descales that all of the head share */
+        float slope;          /* in the scores' units */
         int first;            /* query */
         int careful;
         int begin, end;       /* tiles of keys that some of the queries may see */
@@ -68,6 +71,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             the.first = first, the.careful = 0;
             if (SCORED && job.bias.data)
                 the.bias.set_bias(job.bias, s, h);
+            if (SCORED && any && job.slopes.data)
+                the.slope = job.cuda.over * job.slopes.data[s.b * job.slopes.batch + h * job.slopes.head];
             the.scale = attention_scale(job, s.b, h, kv_h), the.o_scale = attention_o_scale(job, s.b, kv_h);
             the.begin = any ? s.first_key(first) / BN : 0, the.end = any ? (s.end_key(last) + BN - 1) / BN : 0;
             the.whole = s.first_whole(last, BN), the.whole_end = s.end_whole(first, BN);
@@ -94,6 +99,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             load_queries();
             if (STAGES == 2)
                 load(the.begin);
+            if (SCORED)
+                load_bias(the.begin);
             copy_async_commit();
         }
         for (int n = the.begin; n < the.end; n++) {
@@ -113,17 +120,21 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             attention_scores<MI, NJ, false> scores{job, w.s, w.h, the.first + warp_row + (lane >> 2),
                                                    n * BN + 2 * (lane & 3)};
             bool inside = n >= the.whole && n < the.whole_end;
-            if (ANY) {
+            if constexpr (ANY) {
                 scores.finish(x, the.scale, inside);
-            } else {
-                if (SCORED)
-                    scores.add_common(x, bias_stage(n) + warp_row * attention_bias_pitch(BN, job.bias.type),
-                                      attention_bias_pitch(BN, job.bias.type));
+                soften(x);
+            } else if constexpr (SCORED) {
+                float rest[MI][2];
+                add_options(scores, x, n, rest);
                 if (!inside)
                     scores.limit(x);
+                soften(x, rest);
+            } else {
+                if (!inside)
+                    scores.limit(x);
+                soften(x);
             }
-            soften(x);
-            if (ANY)
+            if constexpr (ANY)
                 scores.weigh(x);
             if (the.careful) {
                 attention_add_seen<T, DV, DK>(o, x, stage(n) + k_bytes, warp_column, memory, warp_row);
@@ -140,9 +151,38 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         return memory + q_bytes + n % STAGES * stage_bytes;
     }
 
-    __device__ __forceinline__ uint32_t bias_stage(int n) const
+    /* Softcap, bias and slopes; rest: what is still to be added to all scores that the thread has of a row. The next
+     * tile's bias sets out. */
+    __device__ __forceinline__ void add_options(const attention_scores<MI, NJ, false> &scores, float (&x)[MI][NJ][4],
+                                                int n, float (&rest)[MI][2]) const
     {
-        return memory + shared_bytes + n % STAGES * BM * attention_bias_pitch(BN, job.bias.type);
+        scored options{scores};
+        if (job.softcap > 0.0f)
+            options.cap(x);
+        if (job.bias.data) {
+            options.add_bias(x, bias());
+            __syncwarp();
+            if (n + 1 < the.end)
+                load_bias(n + 1);
+            copy_async_commit();
+        }
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+            rest[i][0] = rest[i][1] = 0.0f;
+        if (job.slopes.data)
+            options.add_slopes(x, the.slope, rest);
+    }
+
+    /* This warp's, behind the stages. */
+    __device__ __forceinline__ uint32_t bias() const
+    {
+        return memory + shared_bytes + threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
+    }
+
+    __device__ __forceinline__ void load_bias(int n) const
+    {
+        if (job.bias.data)
+            scored::load_bias(bias(), the.bias, the.first + warp_row, n * BN);
     }
 
     __device__ __forceinline__ void load_queries() const
@@ -154,8 +194,6 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     {
         attention_load<T, DK, BN, threads, ANY>(stage(n), the.k, n * BN);
         attention_load<T, DV, BN, threads, ANY>(stage(n) + k_bytes, the.v, n * BN);
-        if (SCORED && job.bias.data)
-            attention_load_bias<BM, BN, threads>(bias_stage(n), the.bias, the.first, n * BN);
     }
 
     /* What scores are multiplied by, in base 2. */
@@ -174,8 +212,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         }
     }
 
-    /* Scores to exponentials against the new maximum; o and sum follow it. */
-    __device__ __forceinline__ void soften(float (&x)[MI][NJ][4])
+    /* Scores, to which rest is still to be added, to exponentials against the new maximum; o and sum follow it. */
+    __device__ __forceinline__ void soften(float (&x)[MI][NJ][4], const float (&rest)[MI][2] = {})
     {
         float factor[MI][2];
         bool moved = false;
@@ -187,7 +225,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
 #pragma unroll
                 for (int j = 1; j < NJ; j++)
                     most = fmaxf(most, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
-                most = fmaxf(lanes_reduce<skr_max, 4>(most), top[i][r]);
+                most = fmaxf(lanes_reduce<skr_max, 4>(SCORED ? most + rest[i][r] : most), top[i][r]);
                 factor[i][r] = top[i][r] == most ? 1.0f : exp2_fast<true>((top[i][r] - most) * unit());
                 moved |= top[i][r] != most;
                 top[i][r] = most;
@@ -208,6 +246,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float shift = top[i][r] == none ? 0.0f : top[i][r] * unit(), part[2] = {};
+                shift = SCORED ? __fmaf_rn(-rest[i][r], unit(), shift) : shift;
 #pragma unroll
                 for (int j = 0; j < NJ; j++)
 #pragma unroll
@@ -252,7 +291,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             __syncthreads();
             return false;
         }
-        the.o.template store<T>(o, row, warp_column);
+        the.o.template store<T>(o, row, warp_column, memory);
         if (job.lse.data && warp_column == 0 && (lane & 3) == 0) {
             float *to = attention_stat_at(job.lse, w.s, w.h);
 #pragma unroll

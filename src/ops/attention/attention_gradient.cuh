@@ -12,7 +12,7 @@
 #define SKR_ATTENTION_GRADIENT_CUH
 
 #include "attention_products.cuh"
-#include "attention_scores.cuh"
+#include "attention_scored.cuh"
 
 /* (lse in base 2, delta - dlse) of a head's queries, in the workspace. */
 SKR_DEVICE float2 *attention_stats(const skr_attention_job &job, const attention_sequence &s, int h)
@@ -22,26 +22,32 @@ SKR_DEVICE float2 *attention_stats(const skr_attention_job &job, const attention
            (job.packed ? s.q : s.b * job.length);
 }
 
-template <int T, int DK, int DV, int BR, int BC, int WM, int WV, int STAGES, bool FLIP, bool OPTIONS>
+template <int T, int DK, int DV, int BR, int BC, int WM, int WV, int STAGES, bool FLIP, int KIND>
 struct attention_gradient {
+    static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
     static constexpr int threads = 32 * WM * WV;
     static constexpr int MI = BR / (16 * WM), NJ = BC / 8, KJ = DK / WV / 8, VJ = FLIP ? DV / WV / 8 : 2;
     using k_tile = skr_tile<T, DK>;
     using v_tile = skr_tile<T, DV>;
+    using scored = attention_scored<T, MI, NJ, FLIP>;
+    using scores_of = attention_scores<MI, NJ, FLIP>;
     static constexpr int row_bytes = BR * (k_tile::row_bytes + v_tile::row_bytes);
     static constexpr int k_bytes = BC * k_tile::row_bytes, v_bytes = BC * v_tile::row_bytes;
     static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP ? 8 * BC : 0);
     static constexpr int shared_bytes = row_bytes + STAGES * stage_bytes;
     static_assert(DK / WV * k_tile::bytes % 128 == 0 && (!FLIP || DV / WV * v_tile::bytes % 128 == 0),
                   "columns of a warp begin where chunks do");
+    static_assert(WM * WV * 16 * MI * 32 * (KJ > VJ ? KJ : VJ) <= shared_bytes, "results go through the same memory");
     static_assert(!FLIP || BC % 16 == 0, "tiles begin at multiples of 128 bytes");
+    static_assert(!SCORED || WV == 1, "a warp has the bias of its rows alone");
 
     struct state { /* in shared memory */
         attention_work w;
         attention_source row_k, row_v, column_k, column_v; /* q and d_o, k and v; FLIP: the other way round */
-        attention_target out_k, out_v;                     /* dq; FLIP: dk and dv */
-        int64_t head_k, head_v;                            /* FLIP: bytes to the next query head of q and d_o */
-        int first;                                         /* row */
+        attention_source bias;
+        attention_target out_k, out_v;     /* dq; FLIP: dk and dv */
+        int64_t head_k, head_v, head_bias; /* FLIP: bytes to the next query head of q, d_o and bias */
+        int first;                         /* row */
         int careful;
         int begin, count, total; /* tiles of columns; total: over all heads */
         int whole, whole_end;
@@ -59,7 +65,7 @@ struct attention_gradient {
         extern __shared__ __align__(128) char shared[];
         __shared__ state the;
         if (!attention_find_shared(job, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP, the.w)) {
-            if (!FLIP && OPTIONS && job.dslopes.data && threadIdx.x == 0)
+            if (!FLIP && ANY && job.dslopes.data && threadIdx.x == 0)
                 *slope_part(job, the.w) = 0.0f;
             return;
         }
@@ -83,6 +89,10 @@ struct attention_gradient {
         k.set(job.k, s, s.k, s.keys, kv_h, job.d, aligned);
         v.set(job.v, s, s.k, s.keys, kv_h, job.d_v, aligned);
         the.head_k = job.q.head * skr_type_bytes(job.q.type), the.head_v = job.d_o.head * skr_type_bytes(job.d_o.type);
+        if (SCORED && job.bias.data) {
+            the.bias.set_bias(job.bias, s, h);
+            the.head_bias = job.bias.head * skr_type_bytes(job.bias.type);
+        }
         if (FLIP) {
             the.out_k.set(job.dk, s, s.k, s.keys, kv_h, job.d, pairs, job.accumulate);
             the.out_v.set(job.dv, s, s.k, s.keys, kv_h, job.d_v, pairs, job.accumulate);
@@ -115,15 +125,25 @@ struct attention_gradient {
 
     __device__ __forceinline__ void load_rows() const
     {
-        attention_load<T, DK, BR, threads, OPTIONS>(memory, the.row_k, the.first);
-        attention_load<T, DV, BR, threads, OPTIONS>(memory + BR * k_tile::row_bytes, the.row_v, the.first);
+        attention_load<T, DK, BR, threads, ANY>(memory, the.row_k, the.first);
+        attention_load<T, DV, BR, threads, ANY>(memory + BR * k_tile::row_bytes, the.row_v, the.first);
+    }
+
+    /* Of tile n of all columns that pass: which of the heads that share the keys, and which tile of its columns. */
+    __device__ __forceinline__ int head_of(int n) const
+    {
+        return FLIP ? n / the.count : 0;
+    }
+    __device__ __forceinline__ int tile_of(int n) const
+    {
+        return the.begin + n - head_of(n) * the.count;
     }
 
     __device__ __forceinline__ void load_columns(int n) const
     {
-        int head = FLIP ? n / the.count : 0, first = (the.begin + n - head * the.count) * BC;
-        attention_load<T, DK, BC, threads, OPTIONS>(stage(n), the.column_k, first, head * the.head_k);
-        attention_load<T, DV, BC, threads, OPTIONS>(stage(n) + k_bytes, the.column_v, first, head * the.head_v);
+        int head = head_of(n), first = tile_of(n) * BC;
+        attention_load<T, DK, BC, threads, ANY>(stage(n), the.column_k, first, head * the.head_k);
+        attention_load<T, DV, BC, threads, ANY>(stage(n) + k_bytes, the.column_v, first, head * the.head_v);
         if (FLIP && threadIdx.x < BC) {
             const attention_sequence &s = the.w.s;
             int i = first + (int)threadIdx.x;
@@ -146,6 +166,8 @@ struct attention_gradient {
             load_rows();
             if (STAGES == 2)
                 load_columns(0);
+            if (SCORED)
+                load_bias(0);
             copy_async_commit();
         }
         for (int n = 0; n < the.total; n++) {
@@ -159,32 +181,35 @@ struct attention_gradient {
             if (STAGES == 2 && n + 1 < the.total)
                 load_columns(n + 1);
             copy_async_commit();
-            int lane = here(threadIdx.x) & 31, head = FLIP ? n / the.count : 0;
-            int tile = the.begin + n - head * the.count;
-            int h = FLIP ? the.w.h * (int)job.group + head : the.w.h;
-            attention_scores<MI, NJ, FLIP> scores{job, s, h, the.first + warp_row + (lane >> 2),
-                                                  tile * BC + 2 * (lane & 3)};
-            step(scores, stage(n), tile >= the.whole && tile < the.whole_end);
+            int lane = here(threadIdx.x) & 31, tile = tile_of(n);
+            int h = FLIP ? the.w.h * (int)job.group + head_of(n) : the.w.h;
+            scores_of scores{job, s, h, the.first + warp_row + (lane >> 2), tile * BC + 2 * (lane & 3)};
+            bool inside = tile >= the.whole && tile < the.whole_end;
+            if constexpr (SCORED)
+                scored_step(scores, n, inside);
+            else
+                step(scores, n, inside);
         }
         return finish();
     }
 
-    __device__ __forceinline__ void step(const attention_scores<MI, NJ, FLIP> &scores, uint32_t columns, bool inside)
+    __device__ __forceinline__ void step(const scores_of &scores, int n, bool inside)
     {
-        float x[MI][NJ][4], bend[OPTIONS ? MI : 1][OPTIONS ? NJ : 1][4];
+        uint32_t columns = stage(n);
+        float x[MI][NJ][4], bend[ANY ? MI : 1][ANY ? NJ : 1][4];
         attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
-        if constexpr (OPTIONS)
+        if constexpr (ANY)
             scores.finish(x, job.scale, inside, bend);
         else if (!inside)
             scores.limit(x);
-        float unit = OPTIONS ? SKR_LOG2E : job.cuda.unit;
+        float unit = ANY ? SKR_LOG2E : job.cuda.unit;
         each_stat(columns, [&](int i, int j, int e, float2 t) {
             x[i][j][e] = exp2_fast<true>(__fmaf_rn(x[i][j][e], unit, -t.x));
         });
-        uint64_t kept = OPTIONS && job.drop ? scores.draw() : ~UINT64_C(0);
-        float keep = OPTIONS ? job.keep_scale : 1.0f;
+        uint64_t kept = ANY && job.drop ? scores.draw() : ~UINT64_C(0);
+        float keep = ANY ? job.keep_scale : 1.0f;
         if (FLIP && the.out_v.data) {
-            if (OPTIONS && job.drop) {
+            if (ANY && job.drop) {
                 float p[MI][NJ][4];
 #pragma unroll
                 for (int n = 0; n < MI * NJ * 4; n++)
@@ -200,10 +225,10 @@ struct attention_gradient {
         float dp[MI][NJ][4];
         attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
         each_stat(columns, [&](int i, int j, int e, float2 t) {
-            float d = OPTIONS ? (kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f) : dp[i][j][e];
+            float d = ANY ? (kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f) : dp[i][j][e];
             x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (d - t.y);
         });
-        if constexpr (OPTIONS) {
+        if constexpr (ANY) {
             if (!FLIP && job.dslopes.data)
                 slope_sum += scores.slopes_gradient(x);
             if (job.softcap > 0.0f)
@@ -214,18 +239,126 @@ struct attention_gradient {
         add<DK>(out_k, x, columns, warp_k);
     }
 
+    /* The same with softcap, a bias or slopes. */
+    __device__ __forceinline__ void scored_step(const scores_of &scores, int n, bool inside)
+    {
+        uint32_t columns = stage(n), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
+        scored options{scores};
+        float x[MI][NJ][4], rest[MI][2] = {};
+        attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
+        if (job.bias.data) {
+            options.add_bias(x, bias());
+            __syncwarp();
+            if (n + 1 < the.total)
+                load_bias(n + 1);
+            copy_async_commit();
+        }
+        if (job.slopes.data)
+            options.add_slopes(
+                x, job.cuda.over * job.slopes.data[scores.s.b * job.slopes.batch + scores.h * job.slopes.head], rest);
+        if (job.softcap > 0.0f)
+            options.cap(x);
+        if (!inside)
+            scores.limit(x);
+        if (job.softcap > 0.0f)
+            soften<true>(x, p, rest, columns);
+        else
+            soften<false>(x, p, rest, columns);
+        if constexpr (FLIP) {
+            if (the.out_v.data) {
+                if (the.careful) {
+                    float f[MI][NJ][4];
+#pragma unroll
+                    for (int k = 0; k < MI * NJ * 2; k++) { /* word k: a left operand's pairs */
+                        int i = k / (2 * NJ), d = k / 4 % (NJ / 2), w = k & 3;
+                        float *to = &f[i][2 * d + (w >> 1)][2 * (w & 1)];
+                        unpack2<T>(p[i][d][w], to[0], to[1]);
+                    }
+                    add_carefully<DV>(out_v, f, columns + k_bytes, warp_v);
+                } else {
+                    attention_add_left<T, DV, NJ>(
+                        out_v,
+                        [&](uint32_t(&a)[4], int i, int d) {
+#pragma unroll
+                            for (int k = 0; k < 4; k++)
+                                a[k] = p[i][d][k];
+                        },
+                        columns + k_bytes, warp_v);
+                }
+            }
+            if (!the.out_k.data)
+                return;
+        }
+        float dp[MI][NJ][4];
+        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
+        each_stat(columns, [&](int i, int j, int e, float2 t) {
+            x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (dp[i][j][e] - t.y);
+        });
+        add<DK>(out_k, x, columns, warp_k);
+    }
+
+    /* Scores to p times the derivative of softcap; FLIP: and p alone, as left operands. A score of -infinity would make
+     * that derivative one, too, and 0 times it is no number. */
+    template <bool CAPPED, int PI, int PJ> __device__ __forceinline__ void
+    soften(float (&x)[MI][NJ][4], uint32_t (&p)[PI][PJ][4], const float (&rest)[MI][2], uint32_t columns) const
+    {
+        float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
+        int lane = threadIdx.x & 31;
+        uint32_t at = columns + k_bytes + v_bytes + 16 * (lane & 3);
+#pragma unroll
+        for (int d = 0; d < NJ / 2; d++) {
+            uint4 two[2];
+            if (FLIP)
+                two[0] = shared_load16(at + 128 * d), two[1] = shared_load16(at + 128 * d + 64);
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                float f[2][4];
+#pragma unroll
+                for (int k = 0; k < 2; k++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        float &y = x[i][2 * d + k][e];
+                        float lse = !FLIP ? stat[i][e >> 1].x : __uint_as_float(e & 1 ? two[k].z : two[k].x);
+                        f[k][e] = exp2_fast<true>(__fmaf_rn(y, unit, __fmaf_rn(rest[i][e >> 1], unit, -lse)));
+                        y = CAPPED ? f[k][e] * fmaxf(__fmaf_rn(y * y, bend, 1.0f), 0.0f) : f[k][e];
+                    }
+                if constexpr (FLIP)
+                    as_left<T>(p[i][d], f, 0);
+            }
+        }
+    }
+
+    __device__ __forceinline__ uint32_t bias() const
+    {
+        return memory + shared_bytes + threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
+    }
+
+    __device__ __forceinline__ void load_bias(int n) const
+    {
+        if (!job.bias.data)
+            return;
+        int first = tile_of(n) * BC, row = the.first + warp_row;
+        scored::load_bias(bias(), the.bias, FLIP ? first : row, FLIP ? row : first, head_of(n) * the.head_bias);
+    }
+
     /* out += x tile. */
     template <int D, int OJ>
     __device__ __forceinline__ void add(float (&out)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t tile, int column)
     {
-        if (the.careful) { /* through the memory of the first rows, which are brought in again */
-            copy_async_wait<0>();
-            attention_add_seen<T, D, DK>(out, x, tile, column, memory, warp_row);
-            attention_load<T, DK, BR, threads, OPTIONS>(memory, the.row_k, the.first);
-            copy_async_commit();
-        } else {
+        if (the.careful)
+            add_carefully<D>(out, x, tile, column);
+        else
             attention_add<T, D>(out, x, tile, column);
-        }
+    }
+
+    /* Through the memory of the first rows, which are brought in again. */
+    template <int D, int OJ> __device__ __forceinline__ void
+    add_carefully(float (&out)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t tile, int column)
+    {
+        copy_async_wait<0>();
+        attention_add_seen<T, D, DK>(out, x, tile, column, memory, warp_row);
+        attention_load<T, DK, BR, threads, ANY>(memory, the.row_k, the.first);
+        copy_async_commit();
     }
 
     __device__ __forceinline__ void load_stats()
@@ -266,10 +399,10 @@ struct attention_gradient {
                 for (int e = 0; e < 4; e++)
                     out_k[i][j][e] *= job.scale;
         if (the.out_k.data)
-            the.out_k.template store<T>(out_k, the.first + warp_row, warp_k);
+            the.out_k.template store<T>(out_k, the.first + warp_row, warp_k, memory);
         if (FLIP && the.out_v.data)
-            the.out_v.template store<T>(out_v, the.first + warp_row, warp_v);
-        if (!FLIP && OPTIONS && job.dslopes.data) {
+            the.out_v.template store<T>(out_v, the.first + warp_row, warp_v, memory);
+        if (!FLIP && ANY && job.dslopes.data) {
             __shared__ __align__(16) float parts[WM * WV];
             float mine = lanes_reduce<skr_sum, 32>(warp_k == 0 ? slope_sum : 0.0f);
             if ((threadIdx.x & 31) == 0)

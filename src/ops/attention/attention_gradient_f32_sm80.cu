@@ -5,6 +5,8 @@
 
 #define TAKE_plain_f16                NONE
 #define TAKE_plain_bf16               NONE
+#define TAKE_scored_f16               NONE
+#define TAKE_scored_bf16              NONE
 #define TAKE_any_f16                  NONE
 #define TAKE_any_bf16                 NONE
 #define TAKE_any_f32                  GRADIENT

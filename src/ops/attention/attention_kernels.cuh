@@ -21,9 +21,8 @@
     KERNEL(skr_attention_##kind##_##type##_##d, 32 * wm * wv, blocks,                                                  \
            attention_forward<TYPE_##type, d, dv, bm, bn, wm, wv, stages, KIND_##kind>)
 #define GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                              \
-    KERNEL(                                                                                                            \
-        skr_attention_d##side##_##kind##_##type##_##d, 32 * wm * wv, blocks,                                           \
-        attention_gradient<TYPE_##type, d, dv, br, bc, wm, wv, stages, FLIP_##side, KIND_##kind == SKR_ATTENTION_ANY>)
+    KERNEL(skr_attention_d##side##_##kind##_##type##_##d, 32 * wm * wv, blocks,                                        \
+           attention_gradient<TYPE_##type, d, dv, br, bc, wm, wv, stages, FLIP_##side, KIND_##kind>)
 #define BIAS(type, d, dv, br, bc, wm)                                                                                  \
     KERNEL(skr_attention_dbias_##type##_##d, 32 * wm, 1, attention_bias<TYPE_##type, d, dv, br, bc, wm>)
 #define NONE(...)

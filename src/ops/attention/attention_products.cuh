@@ -74,9 +74,9 @@ SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, 
     }
 }
 
-/* o += x b: the 8 * NJ rows of tile b, columns from `column` on. x is rounded to T. */
-template <int T, int D, int MI, int NJ, int OJ>
-SKR_DEVICE void attention_add(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t b, int column)
+/* o += x b: the 8 * NJ rows of tile b, columns from `column` on. left(a, i, d): step d of rows 16 i of x. */
+template <int T, int D, int NJ, int MI, int OJ, class LEFT>
+SKR_DEVICE void attention_add_left(float (&o)[MI][OJ][4], const LEFT &take_left, uint32_t b, int column)
 {
     using tile = skr_tile<T, D>;
     uint32_t place = here(tile::rows_place(b) + column * tile::bytes);
@@ -85,7 +85,7 @@ SKR_DEVICE void attention_add(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4]
         uint32_t left[MI][4];
 #pragma unroll
         for (int i = 0; i < MI; i++)
-            as_left<T>(left[i], x[i], d);
+            take_left(left[i], i, d);
 #pragma unroll
         for (int j = 0; j < OJ; j += 2) {
             uint32_t right[4];
@@ -97,6 +97,14 @@ SKR_DEVICE void attention_add(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4]
             }
         }
     }
+}
+
+/* x is rounded to T. */
+template <int T, int D, int MI, int NJ, int OJ>
+SKR_DEVICE void attention_add(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t b, int column)
+{
+    attention_add_left<T, D, NJ>(
+        o, [&](uint32_t(&a)[4], int i, int d) { as_left<T>(a, x[i], d); }, b, column);
 }
 
 /* The same without products with 0, one row of b after the other: an infinity or a NaN of b stays with the rows of x
@@ -169,7 +177,7 @@ struct attention_target {
     int64_t pitch;
     int room, rows; /* rows from `rows` to `room` are zeros */
     int width, type;
-    int pairs; /* of the type of the products, two elements are aligned */
+    int pairs; /* of the type of the products, two elements are aligned, nothing is added */
     int add;
 
     __device__ __forceinline__ void set(const skr_attention_rows &t, const attention_sequence &s, int first, int rows_,
@@ -180,11 +188,14 @@ struct attention_target {
         room = s.room, rows = rows_, width = (int)width_, type = t.type, pairs = pairs_ && !add_, add = add_;
     }
 
-    /* A warp's sums: rows from `row` on, columns from `column` on. */
+    /* A warp's sums: rows from `row` on, columns from `column` on. For the whole block, at its end: what is not a pair
+     * of the products' type goes through shared memory, `scratch`, so that a loop can go over it. */
     template <int T, int MI, int OJ>
-    __device__ __forceinline__ void store(const float (&o)[MI][OJ][4], int row, int column) const
+    __device__ __forceinline__ void store(const float (&o)[MI][OJ][4], int row, int column, uint32_t scratch) const
     {
-        int lane = threadIdx.x & 31, bytes = skr_type_bytes(type);
+        int lane = threadIdx.x & 31;
+        if (!pairs)
+            return store_each(o, row, column, scratch);
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
@@ -197,24 +208,44 @@ struct attention_target {
                 for (int j = 0; j < OJ; j++) {
                     int c = column + 8 * j + 2 * (lane & 3);
                     float a = at < rows ? o[i][j][2 * r] : 0.0f, b = at < rows ? o[i][j][2 * r + 1] : 0.0f;
-                    if (pairs && c < width) {
-                        if (T == SKR_F32)
-                            *(float2 *)(line + 4 * c) = make_float2(a, b);
-                        else
-                            store4_once(line + 2 * c, pack2 < T == SKR_F32 ? SKR_F16 : T > (a, b));
-                    } else {
-                        put(line, c, bytes, a);
-                        put(line, c + 1, bytes, b);
-                    }
+                    if (c >= width)
+                        continue;
+                    if constexpr (T == SKR_F32)
+                        *(float2 *)(line + 4 * c) = make_float2(a, b);
+                    else
+                        store4_once(line + 2 * c, pack2<T>(a, b));
                 }
             }
     }
 
   private:
-    __device__ __forceinline__ void put(char *line, int c, int bytes, float f) const
+    template <int MI, int OJ>
+    __device__ __forceinline__ void store_each(const float (&o)[MI][OJ][4], int row, int column, uint32_t scratch) const
     {
-        if (c < width)
-            any_store1(type, line + c * bytes, add ? any_load1(type, line + c * bytes) + f : f);
+        constexpr int columns = 8 * OJ, line_bytes = 4 * columns;
+        int lane = threadIdx.x & 31, bytes = skr_type_bytes(type);
+        copy_async_wait<0>();
+        __syncthreads();
+        scratch += threadIdx.x / 32 * (16 * MI * line_bytes);
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < OJ; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    shared_store4(scratch + (16 * i + 8 * (e >> 1) + (lane >> 2)) * line_bytes +
+                                      4 * (8 * j + 2 * (lane & 3) + (e & 1)),
+                                  __float_as_uint(o[i][j][e]));
+        __syncwarp();
+#pragma unroll 1
+        for (int n = lane; n < 16 * MI * columns; n += 32) {
+            int r = n / columns, c = n % columns;
+            float f = row + r < rows ? shared_load4(scratch + r * line_bytes + 4 * c) : 0.0f;
+            char *to = data + (row + r) * pitch + (column + c) * bytes;
+            if (row + r < room && column + c < width)
+                any_store1(type, to, add ? any_load1(type, to) + f : f);
+        }
+        __syncthreads();
     }
 };
 

@@ -85,41 +85,6 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
             }
     }
 
-    /* Softcap, bias and slopes of the kernels for SKR_ATTENTION_SCORED, in units of 1 / over. bias: this warp's rows of
-     * a tile in shared memory. */
-    __device__ __forceinline__ void add_common(float (&x)[MI][NJ][4], uint32_t bias, int pitch) const
-    {
-        static_assert(!FLIP, "bias has queries for rows");
-        float over = job.cuda.over;
-        if (job.softcap > 0.0f) {
-            float unit = job.scale / job.softcap, cap = job.softcap;
-            each(x, [&](float &f, int, int) { f = cap * attention_tanh(f * unit); });
-        }
-        if (job.bias.data) {
-            int lane = threadIdx.x & 31;
-            if (job.bias.type == SKR_F32)
-                add_pairs<SKR_F32>(x, bias + (lane >> 2) * pitch + 8 * (lane & 3), pitch, over);
-            else if (job.bias.type == SKR_F16)
-                add_pairs<SKR_F16>(x, bias + (lane >> 2) * pitch + 4 * (lane & 3), pitch, over);
-            else
-                add_pairs<SKR_BF16>(x, bias + (lane >> 2) * pitch + 4 * (lane & 3), pitch, over);
-        }
-        if (job.slopes.data) {
-            float slope = -over * job.slopes.data[s.b * job.slopes.batch + h * job.slopes.head];
-#pragma unroll
-            for (int i = 0; i < MI; i++)
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    float from = (float)(row + 16 * i + 8 * r + s.diagonal - column);
-#pragma unroll
-                    for (int j = 0; j < NJ; j++)
-#pragma unroll
-                        for (int e = 0; e < 2; e++)
-                            x[i][j][2 * r + e] = __fmaf_rn(slope, fabsf(from - (float)(8 * j + e)), x[i][j][2 * r + e]);
-                }
-        }
-    }
-
     /* Everything, to natural units. inside: all of it is seen as far as limit() is concerned. bend, where it is given:
      * the derivative of softcap. */
     __device__ __forceinline__ void finish(float (&x)[MI][NJ][4], float scale, bool inside,
@@ -192,27 +157,6 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
     }
 
   private:
-    template <int TYPE>
-    __device__ __forceinline__ void add_pairs(float (&x)[MI][NJ][4], uint32_t from, int pitch, float over) const
-    {
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++, from += 8 * pitch)
-#pragma unroll
-                for (int j = 0; j < NJ; j++) {
-                    float f[2];
-                    if constexpr (TYPE == SKR_F32) {
-                        uint2 raw = shared_load8(from + 32 * j);
-                        f[0] = __uint_as_float(raw.x), f[1] = __uint_as_float(raw.y);
-                    } else {
-                        unpack2<TYPE>(__float_as_uint(shared_load4(from + 16 * j)), f[0], f[1]);
-                    }
-                    x[i][j][2 * r] = __fmaf_rn(f[0], over, x[i][j][2 * r]);
-                    x[i][j][2 * r + 1] = __fmaf_rn(f[1], over, x[i][j][2 * r + 1]);
-                }
-    }
-
     __device__ __forceinline__ float of_block(const skr_attention_scales &t, int head, int i) const
     {
         return t.data ? t.data[s.b * t.batch + head * t.head + i / (int)job.descale_block * t.block] : 1.0f;
@@ -248,28 +192,69 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
         return skr_attention_place(&t, job.packed ? 0 : s.b, first, i);
     }
 
+    /* f(row) for the rows that this thread has sums of, f(column) for the columns: 0 beyond the sequence's end. */
+    template <class F> __device__ __forceinline__ void each_row(int (&of)[MI][2], int end, const F &f) const
+    {
+#pragma unroll
+        for (int n = 0; n < 2 * MI; n++) {
+            int at = row + 8 * n;
+            of[n / 2][n % 2] = at < end ? f(at) : 0;
+        }
+    }
+    template <class F> __device__ __forceinline__ void each_column(int (&of)[NJ][2], int end, const F &f) const
+    {
+#pragma unroll
+        for (int n = 0; n < 2 * NJ; n++) {
+            int at = column + 8 * (n / 2) + n % 2;
+            of[n / 2][n % 2] = at < end ? f(at) : 0;
+        }
+    }
+
+    /* Hides what hidden(of_query(i), of_key(j)) says. Numbers are fetched once for each row and column. */
+    template <class Q, class K, class F> __device__ __forceinline__ void
+    hide_by(float (&x)[MI][NJ][4], const Q &of_query, const K &of_key, const F &hidden) const
+    {
+        int rows[MI][2], columns[NJ][2];
+        if constexpr (FLIP) {
+            each_row(rows, s.keys, of_key);
+            each_column(columns, s.rows, of_query);
+        } else {
+            each_row(rows, s.rows, of_query);
+            each_column(columns, s.keys, of_key);
+        }
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < NJ; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    int a = rows[i][e >> 1], b = columns[j][e & 1];
+                    x[i][j][e] = hidden(FLIP ? b : a, FLIP ? a : b) ? none : x[i][j][e];
+                }
+    }
+
     __device__ __forceinline__ void hide(float (&x)[MI][NJ][4]) const
     {
         int64_t b = job.packed ? 0 : s.b;
         if (job.q_positions.data || job.k_positions.data)
-            each(x, [&](float &f, int i, int j) {
-                if (i < s.rows && j < s.keys) {
-                    int64_t from = place(job.k_positions, s.k, j) - place(job.q_positions, s.q, i);
-                    f = from < -job.left || from > job.right ? none : f;
-                }
-            });
+            hide_by(
+                x, [&](int i) { return (int)place(job.q_positions, s.q, i); },
+                [&](int j) { return (int)place(job.k_positions, s.k, j); },
+                [&](int i, int j) {
+                    int64_t from = (int64_t)j - i;
+                    return from < -job.left || from > job.right;
+                });
         if (job.key_mask.data) {
             const uint8_t *at = (const uint8_t *)job.key_mask.data + b * job.key_mask.batch + s.k * job.key_mask.token;
-            each(x, [&](float &f, int, int j) { f = j < s.keys && at[j * job.key_mask.token] ? f : none; });
+            hide_by(
+                x, [](int) { return 0; }, [&](int j) { return (int)at[j * job.key_mask.token]; },
+                [](int, int j) { return j == 0; });
         }
         if (job.q_ids.data)
-            each(x, [&](float &f, int i, int j) {
-                if (i < s.rows && j < s.keys) {
-                    int64_t mine = skr_attention_token(&job.q_ids, b, s.q + i);
-                    int64_t its = skr_attention_token(&job.k_ids, b, s.k + j);
-                    f = (job.id_rule == SKR_ID_SAME ? mine != its : its > mine) ? none : f;
-                }
-            });
+            hide_by(
+                x, [&](int i) { return (int)skr_attention_token(&job.q_ids, b, s.q + i); },
+                [&](int j) { return (int)skr_attention_token(&job.k_ids, b, s.k + j); },
+                [&](int i, int j) { return job.id_rule == SKR_ID_SAME ? i != j : j > i; });
         if (job.mask.data) {
             const skr_attention_matrix &m = job.mask;
             const uint8_t *at = (const uint8_t *)m.data + s.b * m.batch + h * m.head;

@@ -6,27 +6,55 @@
 #include "../../cuda/exponent.cuh"
 #include "attention_work.cuh"
 
-/* (lse in base 2, delta - dlse), a warp for each query and head. Where nothing is seen lse becomes +infinity, so that
- * every exponential against it is 0. */
+/* a . b of 16 bytes each. */
+template <int T> SKR_DEVICE float attention_dot16(const char *a, const char *b)
+{
+    constexpr int vec = 16 / skr_elem<T>::bytes;
+    float x[vec], y[vec], sum = 0.0f;
+    unpack<T>(load16_once(a), x);
+    unpack<T>(load16_once(b), y);
+#pragma unroll
+    for (int k = 0; k < vec; k++)
+        sum = __fmaf_rn(x[k], y[k], sum);
+    return sum;
+}
+
+/* This lane's share, of eight, of o . d_o over d_v columns. */
+SKR_DEVICE float attention_delta(const skr_attention_job &job, const char *o, const char *g)
+{
+    int share = threadIdx.x & 7, type = job.o.type, end = (int)job.d_v;
+    int o_bytes = skr_type_bytes(type), g_bytes = skr_type_bytes(job.d_o.type);
+    float sum = 0.0f;
+    if (job.cuda.delta_aligned)
+        for (int c = 16 * share; c < end * o_bytes; c += 128)
+            sum += type == SKR_F32   ? attention_dot16<SKR_F32>(o + c, g + c)
+                   : type == SKR_F16 ? attention_dot16<SKR_F16>(o + c, g + c)
+                                     : attention_dot16<SKR_BF16>(o + c, g + c);
+    else
+        for (int c = share; c < end; c += 8)
+            sum = __fmaf_rn(any_load1(type, o + c * o_bytes), any_load1(job.d_o.type, g + c * g_bytes), sum);
+    return sum;
+}
+
+/* (lse in base 2, delta - dlse), eight lanes for each query and head. Where nothing is seen lse becomes +infinity, so
+ * that every exponential against it is 0. */
 SKR_DEVICE void attention_make_stats(const skr_attention_job &job)
 {
     wait_for_previous();
-    int lane = threadIdx.x & 31, warps = (int)blockDim.x / 32;
-    int64_t tokens = job.packed ? job.length : job.batch * job.length;
+    int64_t tokens = job.packed ? job.length : job.batch * job.length, all = tokens * job.heads;
+    int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x;
     float2 *stats = (float2 *)((char *)job.head.workspace + job.cuda.stats_at);
     int o_bytes = skr_type_bytes(job.o.type), g_bytes = skr_type_bytes(job.d_o.type);
-    for (int64_t n = (int64_t)blockIdx.x * warps + threadIdx.x / 32; n < tokens * job.heads;
-         n += (int64_t)gridDim.x * warps) {
-        int64_t token = n / job.heads, h = n - token * job.heads; /* heads of a token lie together, mostly */
-        int64_t b = job.packed ? 0 : token / job.length, i = token - b * job.length;
+    for (int64_t first = thread / 32 * 4; first < all; first += threads / 8) { /* four of them for a warp */
+        int64_t n = first + (threadIdx.x & 31) / 8;
+        bool there = n < all;
+        int64_t token = there ? n / job.heads : 0, h = there ? n - token * job.heads : 0; /* heads of a token lie */
+        int64_t b = job.packed ? 0 : token / job.length, i = token - b * job.length;      /* together, mostly */
         const char *o = (const char *)job.o.data + (b * job.o.batch + i * job.o.token + h * job.o.head) * o_bytes;
         const char *g =
             (const char *)job.d_o.data + (b * job.d_o.batch + i * job.d_o.token + h * job.d_o.head) * g_bytes;
-        float sum = 0.0f;
-        for (int c = lane; c < job.d_v; c += 32)
-            sum = __fmaf_rn(any_load1(job.o.type, o + c * o_bytes), any_load1(job.d_o.type, g + c * g_bytes), sum);
-        sum = lanes_reduce<skr_sum, 32>(sum);
-        if (lane == 0) {
+        float sum = lanes_reduce<skr_sum, 8>(attention_delta(job, o, g));
+        if (there && (threadIdx.x & 7) == 0) {
             float lse = job.lse.data[b * job.lse.batch + h * job.lse.head + i * job.lse.token];
             if (job.dlse.data)
                 sum -= job.dlse.data[b * job.dlse.batch + h * job.dlse.head + i * job.dlse.token];

@@ -188,24 +188,6 @@ struct attention_source {
     }
 };
 
-/* Tiles of bias, of its own type: 16 bytes between rows keep eight of them in different banks. */
-SKR_DEVICE int attention_bias_pitch(int keys, int type)
-{
-    return keys * skr_type_bytes(type) + 16;
-}
-
-template <int ROWS, int KEYS, int THREADS>
-SKR_DEVICE void attention_load_bias(uint32_t to, const attention_source &s, int row, int key)
-{
-    int bytes = skr_type_bytes(s.type), chunks = KEYS * bytes / 16, pitch = attention_bias_pitch(KEYS, s.type);
-    int thread = (int)here(threadIdx.x), r = thread / chunks, c = thread % chunks, a_turn = THREADS / chunks;
-    const char *from = s.data + (row + r) * s.pitch + (int64_t)key * bytes + 16 * c;
-    bool there = key * bytes + 16 * c < s.width * bytes;
-    to += r * pitch + 16 * c;
-    for (; r < ROWS; r += a_turn, from += a_turn * s.pitch, to += a_turn * pitch)
-        copy_async16_or_zero(to, from, there && row + r < s.rows);
-}
-
 /* Starts to bring ROWS rows from `row` on to a tile, of the head that begins `head` bytes behind the source's. What is
  * beyond the tensor's width or end becomes zeros. ANY: of any type and alignment. */
 template <int T, int D, int ROWS, int THREADS, bool ANY>

@@ -28,13 +28,11 @@ enum { SKR_GEMM_SKINNY = 16 };
 enum { SKR_GEMM_SIDE = 64 };
 /* gemm_fma.cuh: threads of a block, k's of a step, steps in shared memory. */
 enum { SKR_GEMM_FMA_THREADS = 128, SKR_GEMM_FMA_STEP = 8, SKR_GEMM_FMA_STAGES = 4 };
-/* gemm_vector.cuh: rows of a that it takes, threads and columns of a block, with k and with n along memory in b. */
-enum {
-    SKR_GEMM_VECTOR_MOST = 4,
-    SKR_GEMM_VECTOR_THREADS = 256,
-    SKR_GEMM_VECTOR_COLUMNS_K = 4,
-    SKR_GEMM_VECTOR_COLUMNS_N = 16
-};
+/* gemm_vector.cuh: threads of a block; rows of a that it takes and columns of a block, with k and with n along memory
+ * in b. */
+enum { SKR_GEMM_VECTOR_THREADS = 256 };
+enum { SKR_GEMM_VECTOR_ROWS_K = 8, SKR_GEMM_VECTOR_COLUMNS_K = 4 };
+enum { SKR_GEMM_VECTOR_ROWS_N = 4, SKR_GEMM_VECTOR_COLUMNS_N = 16 };
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
@@ -61,7 +59,7 @@ typedef struct skr_gemm_work {
     skr_gemm_cut cut;
     int32_t at, bt; /* m runs along memory in a, n does in b; else k */
     int32_t plain;  /* no option but factors (below), d as the kernel stores it best */
-    int32_t store;  /* d is written by the copy engine */
+    int32_t store;  /* d is written in vectors: by the copy engine, and in gemm_finish.cuh where it is plain */
     int32_t once;   /* b is read once: L2 need not keep it */
     int32_t finish; /* every tile goes through the workspace */
     int64_t slots_at;

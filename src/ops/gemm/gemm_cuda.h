@@ -40,6 +40,8 @@ bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *pl
 int skr_gemm_along(const skr_gemm_matrix *m, int64_t rows, int64_t cols);
 /* No option but those that Hopper's kernels have themselves, and rows of d in vectors. */
 bool skr_gemm_writes_itself(const skr_gemm_job *job);
+/* Of skr_gemm_work.plain, by the job's options: 0 where there are others than factors, or d is not of 16 bits. */
+int skr_gemm_plain_of(const skr_gemm_job *job);
 
 /* As skr_gemm_plan_tma, for the matrix instructions that every GPU has. */
 bool skr_gemm_plan_mma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at);

@@ -431,19 +431,20 @@ static void fma_cases(void)
         s.n = 136;
         s.k = 50;
         s.ld = COLS;
+        s.cuda = "fma f32 32x128";
         gemm_case(s);
         s.ld = ROWS;
         s.n = 9;
         s.cuda = "fma f32 16x256";
         gemm_case(s);
     }
-    for (int l = 0; l < 3; l++) /* up to 4 rows, or columns */
+    for (int l = 0; l < 3; l++) /* few rows, or columns */
         for (int64_t k = 4; k < 10000; k = k * 5 + 4)
-            for (int m = 1; m <= 5; m++) {
+            for (int m = 1; m <= 9; m += m < 4 ? 1 : 2) {
                 spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = m, .n = 68, .k = k, .lb = COLS};
                 s.lb = l ? ROWS : COLS;
                 s.la = l == 2 ? GAPS : ROWS;
-                s.cuda = m <= 4 ? "vector f32" : "fma";
+                s.cuda = m <= (l ? 4 : 8) ? "vector f32" : "fma";
                 gemm_case(s);
                 s.bias = SAKER_F32;
                 s.act = SAKER_ACT_SILU;

@@ -273,15 +273,16 @@ template <class S, int THREADS = 256> struct gemm_sums {
         }
     }
 
-    /* Nothing but one factor, d of 16 bits in aligned rows. */
+    /* Nothing but one factor, d in aligned rows. */
     __device__ __forceinline__ void write_plain(const skr_gemm_job &job, const gemm_batch &z, int64_t m0,
                                                 int64_t n0) const
     {
         const float factor = gemm_one_factor(job);
+        const int bytes = skr_type_bytes(job.d.at.type);
         for (int i = (int)threadIdx.x; i < SIDE * SIDE / 8; i += THREADS) {
             int r = i / 8, c = i % 8 * 8;
             int64_t n = n0 + c;
-            char *to = (char *)job.d.at.data + (z.d + (m0 + r) * job.d.row + n) * 2;
+            char *to = (char *)job.d.at.data + (z.d + (m0 + r) * job.d.row + n) * bytes;
             float f[8];
             if (m0 + r >= z.m)
                 return;
@@ -294,7 +295,7 @@ template <class S, int THREADS = 256> struct gemm_sums {
 #pragma unroll
                 for (int k = 0; k < 8; k++)
                     if (n + k < job.n)
-                        any_store1(job.d.at.type, to + k * 2, f[k]);
+                        any_store1(job.d.at.type, to + k * bytes, f[k]);
         }
     }
 };

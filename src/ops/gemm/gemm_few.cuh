@@ -3,21 +3,21 @@
  *
  * b's columns are the rows of the matrix instructions, a's rows their columns: a block has 128 columns of b, two
  * warpgroups of 64, and ROWS rows of a, all that there are. One more warp has the copy engine fill a ring of stages,
- * 128 bytes of k at a time, as many as fit: what is on its way from memory decides the speed. Where there are fewer
- * tiles than SMs, k is cut over the blocks of a cluster. Each block owns the sums of some rows of a: the others send it
- * theirs, and it adds them in the order of k. Blocks stay and walk over the tiles, and the stages of the next one fill
- * while sums are exchanged and written. */
+ * 128 bytes of k at a time, as many as fit. Where there are few tiles, k is cut over the blocks of a cluster. Each
+ * block owns the sums of some rows of a: the others send it theirs, and it adds them in the order of k. Blocks stay and
+ * walk over the tiles, and the stages of the next one fill while sums are exchanged and written.
+ * Such a kernel takes ten microseconds, and code that nobody has run yet comes from memory as slowly as data: what a
+ * product without options runs through is short, and the rest is a call. */
 #ifndef SKR_GEMM_FEW_CUH
 #define SKR_GEMM_FEW_CUH
 
 #include "gemm_epilogue.cuh"
 #include "gemm_stages.cuh"
 
-/* Where a tile's sums lie: 128 columns for each row of a. Groups of 8 are exchanged so that the fragments of a warp
- * meet in no bank. */
+/* Where the sums of a tile lie for the options: 128 columns for each row of a. */
 SKR_DEVICE uint32_t gemm_few_at(uint32_t sums, int row, int column)
 {
-    return sums + (row * SKR_GEMM_FEW_COLUMNS + (column ^ (row >> 1 & 3) << 3)) * 4;
+    return sums + (row * SKR_GEMM_FEW_COLUMNS + column) * 4;
 }
 
 SKR_DEVICE void gemm_few_load8(uint32_t sums, int row, int column, float (&f)[8])
@@ -57,10 +57,9 @@ SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col
     }
 }
 
-/* 256 threads write the tile's sums of `rows` rows of a, from `first` on. A call, so that every kernel of a file shares
- * the code of the options. */
-static __device__ __noinline__ void gemm_few_write(const skr_gemm_job &job, uint32_t sums, int col, int batch,
-                                                   int first, int rows)
+/* Every option: 256 threads write the sums of `rows` rows of a, from `first` on. */
+static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, uint32_t sums, int col, int batch,
+                                                     int first, int rows)
 {
     const gemm_batch z(job, batch);
     if (job.work.store) {
@@ -72,8 +71,10 @@ static __device__ __noinline__ void gemm_few_write(const skr_gemm_job &job, uint
     if (n < job.n)
 #pragma unroll 1
         for (int r = threadIdx.x / 64; r < rows && first + r < job.m; r += 4) {
-            uint2 raw = shared_load8(gemm_few_at(sums, r, c));
-            float x[2] = {__uint_as_float(raw.x), __uint_as_float(raw.y)};
+            /* Of gates in halves, the one half's columns are the tile's first 64. */
+            const bool halves = job.gated == SKR_GEMM_HALVES;
+            float x[2] = {shared_load4(gemm_few_at(sums, r, halves ? c / 2 : c)),
+                          shared_load4(gemm_few_at(sums, r, halves ? 64 + c / 2 : c + 1))};
             gemm_finish_pair(job, z, first + r, n, n + 1 < job.n, x);
         }
 }
@@ -88,8 +89,8 @@ template <int T, int ROWS, bool BT> struct gemm_few
     static_assert((2 * STAGES + 2) * 8 <= 1024, "what the alignment leaves of 2048");
 
     const skr_gemm_job &job;
-    uint32_t sums, arrived, taken; /* arrived: the peers' sums; taken: mine at all of them */
-    int cluster, rank, unit, tiles;
+    uint32_t sums, arrived, taken;       /* arrived: the peers' sums; taken: mine, by all of them */
+    int cluster, cut, rank, unit, tiles; /* cut: log2 of cluster */
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
@@ -99,7 +100,8 @@ template <int T, int ROWS, bool BT> struct gemm_few
     __device__ __forceinline__ gemm_few(const skr_gemm_job &j, uint32_t at)
         : stages{at, at + STAGES * STAGE + SUMS, at + STAGES * (STAGE + 8) + SUMS, 1}, job(j),
           sums(at + STAGES * STAGE), arrived(empty + STAGES * 8), taken(arrived + 8), cluster(j.work.cluster),
-          rank((int)blockIdx.x % cluster), unit((int)blockIdx.x / cluster), tiles(j.work.tiles_n * j.work.batches)
+          cut(31 - __clz(cluster)), rank((int)cluster_rank()), unit((int)blockIdx.x >> cut),
+          tiles(j.work.tiles_n * j.work.batches)
     {
     }
 
@@ -120,21 +122,30 @@ template <int T, int ROWS, bool BT> struct gemm_few
             cluster_arrive();
     }
 
-    /* The steps of k that this block takes. */
+    /* The steps of k that this block takes: from step_at(rank) to step_at(rank + 1). */
     __device__ __forceinline__ int step_at(int which) const
     {
-        return (int)((int64_t)job.work.steps * which / cluster);
+        return job.work.steps * which >> cut;
+    }
+
+    __device__ __forceinline__ void place(int tile, int &col, int &z) const
+    {
+        z = job.work.batches > 1 ? tile / job.work.tiles_n : 0;
+        col = (tile - z * job.work.tiles_n) * SKR_GEMM_FEW_COLUMNS;
     }
 
     __device__ __forceinline__ void produce() const
     {
         if (threadIdx.x == 256) {
+            const bool halves = job.gated == SKR_GEMM_HALVES;
             int stage = 0, phase = 0, first = step_at(rank), last = step_at(rank + 1);
+#pragma unroll 1
             for (int tile = unit; tile < tiles; tile += job.work.cut.units) {
-                int z = tile / job.work.tiles_n, col = (tile - z * job.work.tiles_n) * SKR_GEMM_FEW_COLUMNS;
+                int col, z;
+                place(tile, col, z);
                 int za = job.work.batch_a ? z : 0, zb = job.work.batch_b ? z : 0;
-                int left = job.gated == SKR_GEMM_HALVES ? col / 2 : col;
-                int right = job.gated == SKR_GEMM_HALVES ? left + (int)(job.n / 2) : col + 64;
+                int left = halves ? col / 2 : col, right = left + (halves ? (int)(job.n / 2) : 64);
+#pragma unroll 1
                 for (int k = first; k < last; k++) {
                     uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
                     barrier_wait(empty + stage * 8, phase ^ 1);
@@ -158,85 +169,116 @@ template <int T, int ROWS, bool BT> struct gemm_few
         asm volatile("bar.sync %0, %1;" ::"r"(1), "n"(256) : "memory");
     }
 
-    /* Rows 2 p and 2 p + 1 of a, columns c and c + 8 of the tile. Where pairs of columns are written, the gate and what
-     * it multiplies become neighbours. */
-    __device__ __forceinline__ void put(int p, int c, const float4 &x) const
+    /* Pairs of rows of a that a block owns, and log2 of their number. */
+    __device__ __forceinline__ int pairs_shift() const
     {
-        bool pairs = job.gated == SKR_GEMM_HALVES && !job.work.store;
-        int c0 = pairs ? c % 64 * 2 + c / 64 : c, c1 = pairs ? c0 + 16 : c + 8;
-        shared_store4(gemm_few_at(sums, 2 * p, c0), x.x);
-        shared_store4(gemm_few_at(sums, 2 * p + 1, c0), x.y);
-        shared_store4(gemm_few_at(sums, 2 * p, c1), x.z);
-        shared_store4(gemm_few_at(sums, 2 * p + 1, c1), x.w);
+        return (ROWS == 64 ? 5 : 3) - cut;
     }
 
-    /* Each block of the cluster owns `pairs` pairs of rows of a. It has 16 bytes for each sender, group of 4 lanes (of
-     * all 8 warps) and pair: what a lane has of 8 rows. */
-    __device__ __forceinline__ void send(const float (&d)[ROWS / 2], int pairs) const
+    /* A block has 16 bytes for each sender, group of 4 lanes (64 in a block) and pair of rows that it owns: columns c
+     * and c + 8 of both. */
+    __device__ __forceinline__ uint32_t place_of(int sender, int group, int pair) const
     {
-        int lane = threadIdx.x & 31, group = threadIdx.x / 4;
+        return sums + (((sender * 64 + group) << pairs_shift()) + pair) * 16;
+    }
+
+    __device__ __forceinline__ void send(const float (&d)[ROWS / 2], int thread) const
+    {
 #pragma unroll
         for (int j = 0; j < ROWS / 8; j++) {
-            int p = j * 4 + (lane & 3), owner = p / pairs;
-            uint32_t to = sums + ((rank * 64 + group) * pairs + p % pairs) * 16;
-            send16(peer_address(to, owner), d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3],
-                   peer_address(arrived, owner));
+            int p = j * 4 + (thread & 3), owner = p >> pairs_shift();
+            uint32_t to = place_of(rank, thread / 4, p & ((1 << pairs_shift()) - 1));
+            if (owner == rank)
+                shared_store16(to, d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
+            else
+                send16(peer_address(to, owner), d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3],
+                       peer_address(arrived, owner));
         }
     }
 
-    /* What was sent to this block, added in the order of k, as a tile's sums. */
-    __device__ __forceinline__ void add(int pairs) const
+    /* Of a pair of rows and a warp's 16 columns, the sums of all senders, in the order of k: x[2 i + h] has 8 columns,
+     * the first or second 8, of row i. */
+    __device__ __forceinline__ void gather(int pair, int warp, float (&x)[4][8]) const
     {
-        constexpr int MOST = ROWS / 16; /* of a thread, with two blocks */
-        float4 x[MOST];
 #pragma unroll
-        for (int i = 0; i < MOST; i++) {
-            int at = threadIdx.x + i * 256;
-            x[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (at < 64 * pairs)
-                for (int r = 0; r < cluster; r++) {
-                    float f[4];
-                    unpack<SKR_F32>(shared_load16(sums + (r * 64 * pairs + at) * 16), f);
-                    x[i].x += f[0], x[i].y += f[1], x[i].z += f[2], x[i].w += f[3];
-                }
+        for (int i = 0; i < 32; i++)
+            x[i / 8][i % 8] = 0.0f;
+#pragma unroll 1
+        for (int r = 0; r < cluster; r++)
+#pragma unroll
+            for (int g = 0; g < 8; g++) {
+                float f[4];
+                unpack<SKR_F32>(shared_load16(place_of(r, warp * 8 + g, pair)), f);
+                x[0][g] += f[0], x[2][g] += f[1], x[1][g] += f[2], x[3][g] += f[3];
+            }
+    }
+
+    /* Nothing but one factor, d of 16 bits whose columns come in eights. */
+    __device__ __forceinline__ void write_plain(int m, int n, int z, const float (&x)[4][8]) const
+    {
+        const float factor = gemm_one_factor(job);
+        char *d = (char *)job.d.at.data + (z * job.d.at.stride[0] + m * job.d.row + n) * 2; /* one batch dimension */
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float f[8];
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                f[c] = x[i][c] * factor;
+            if (m + i / 2 < job.m && n + i % 2 * 8 < job.n)
+                store16_once(d + (i / 2 * job.d.row + i % 2 * 8) * 2,
+                             job.d.at.type == SKR_F16 ? pack<SKR_F16>(f) : pack<SKR_BF16>(f));
+        }
+    }
+
+    __device__ __forceinline__ void write(int col, int z, int thread) const
+    {
+        static_assert(ROWS <= 64, "a thread has 16 columns of one pair");
+        const int pairs = 1 << pairs_shift(), first = rank * pairs * 2;
+        const int pair = thread & (pairs - 1), warp = thread >> pairs_shift();
+        float x[4][8];
+        if (warp < 8)
+            gather(pair, warp, x);
+        if (job.work.plain) {
+            if (warp < 8)
+                write_plain(first + pair * 2, col + warp * 16, z, x);
+            return;
         }
         consumers_sync();
+        if (warp < 8)
 #pragma unroll
-        for (int i = 0; i < MOST; i++) {
-            int at = threadIdx.x + i * 256, group = at / pairs;
-            if (at < 64 * pairs)
-                put(at % pairs, group / 8 * 16 + group % 8, x[i]);
-        }
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int c = 0; c < 8; c += 4)
+                    shared_store16(gemm_few_at(sums, pair * 2 + i / 2, warp * 16 + i % 2 * 8 + c), x[i][c], x[i][c + 1],
+                                   x[i][c + 2], x[i][c + 3]);
+        consumers_sync();
+        gemm_few_options(job, sums, col, z, first, pairs * 2);
     }
 
     __device__ __forceinline__ void consume() const
     {
-        int stage = 0, phase = 0, pairs = ROWS / 2 / cluster;
+        int stage = 0, phase = 0;
         if (cluster > 1)
             cluster_wait();
+#pragma unroll 1
         for (int tile = unit, turn = 0; tile < tiles; tile += job.work.cut.units, turn ^= 1) {
-            int z = tile / job.work.tiles_n, col = (tile - z * job.work.tiles_n) * SKR_GEMM_FEW_COLUMNS;
-            float sum[1][ROWS / 2], (&d)[ROWS / 2] = sum[0];
-            this->template multiply<1>(sum, step_at(rank + 1) - step_at(rank), stage, phase, [](uint32_t, int) {});
-            if (cluster > 1) {
-                if (threadIdx.x == 0)
-                    barrier_expect(arrived, SUMS);
-                if (tile != unit)
+            int col, z, thread = (int)threadIdx.x;
+            float d[1][ROWS / 2];
+            place(tile, col, z);
+            this->template multiply<1>(d, step_at(rank + 1) - step_at(rank), stage, phase, [](uint32_t, int) {});
+            asm volatile("" : "+r"(thread)); /* addresses of sums are made here, not kept from tile to tile */
+            if (tile != unit) {              /* the sums before are read, here and by the peers */
+                consumers_sync();
+                if (cluster > 1)
                     barrier_wait(taken, turn ^ 1);
-                send(d, pairs);
-                barrier_wait(arrived, turn);
-                add(pairs);
-            } else {
-                int lane = threadIdx.x & 31, group = threadIdx.x / 4;
-                if (tile != unit)
-                    consumers_sync();
-#pragma unroll
-                for (int j = 0; j < ROWS / 8; j++)
-                    put(j * 4 + (lane & 3), group / 8 * 16 + group % 8,
-                        make_float4(d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]));
             }
+            if (cluster > 1 && threadIdx.x == 0)
+                barrier_expect(arrived, (uint32_t)(cluster - 1) * 1024 << pairs_shift());
+            send(d[0], thread);
             consumers_sync();
-            gemm_few_write(job, sums, col, z, rank * pairs * 2, pairs * 2);
+            if (cluster > 1)
+                barrier_wait(arrived, turn);
+            write(col, z, thread);
             if (cluster > 1 && tile + job.work.cut.units < tiles) {
                 consumers_sync();
                 if ((int)threadIdx.x < cluster)

@@ -107,6 +107,7 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
     t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
     t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / 2);
     t->store = in_vectors(job);
+    t->plain = t->store && skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR;
     *us = choose_cluster(target, t);
     return boxes(job, t->columns, box) || !pays(job) ? -1 : i;
 }

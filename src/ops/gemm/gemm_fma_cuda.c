@@ -20,11 +20,9 @@ static skr_cuda_kernel kernels[] = {
 #include "gemm_fma.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-static skr_cuda_kernel vector_kernels[2][2] = {
-    /* k or n along memory in b; 1 or more rows */
-    {SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_1_kk", 0, 1), SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_4_kk", 0, 1)},
-    {SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_1_kn", 0, 1), SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_4_kn", 0, 1)},
-};
+#define VECTOR(rows, layout) SKR_KERNEL(gemm_fma_sm80, "skr_gemm_vector_" #rows "_" #layout, 0, 1)
+static skr_cuda_kernel vector_kk[] = {VECTOR(1, kk), VECTOR(4, kk), VECTOR(8, kk)};
+static skr_cuda_kernel vector_kn[] = {VECTOR(1, kn), VECTOR(4, kn)};
 
 /* ---------------------------------------------------------------- how operands are copied */
 
@@ -71,34 +69,45 @@ typedef struct choice {
     double us;
 } choice;
 
-/* Microseconds of a k step of a block's tile on an H200, alone on its SM and with the other blocks that fit
+/* Microseconds of a k step of a block's tile on an H200, with so many blocks on its SM; those of 32 rows are estimates
  * (docs/notes/gemm_cuda.md). */
-static void step_us(int shape, double *alone, double *full)
+static double step_us(int shape, int64_t blocks)
 {
-    const bool any = shapes[shape].a_way == SKR_GEMM_FMA_WAYS;
-    *full = (shapes[shape].rows < 64 ? 0.55 : 1.34) * (any ? 1.12 : 1);
-    *alone = *full * (shapes[shape].rows < 64 ? 0.4 : 0.6);
+    static const struct {
+        int rows, columns;
+        double alone, full;
+    } times[] = {
+        {128, 128, 0.77, 1.41}, {64, 256, 0.85, 1.6}, {32, 256, 0.6, 1.1}, {16, 256, 0.38, 1.6}, {32, 128, 0.33, 0.9}};
+    int i = 0;
+    while (times[i].rows != shapes[shape].rows || times[i].columns != shapes[shape].columns)
+        i++;
+    double share = (double)(skr_min(blocks, shapes[shape].blocks) - 1) / (shapes[shape].blocks - 1);
+    return (times[i].alone + (times[i].full - times[i].alone) * share) *
+           (shapes[shape].a_way == SKR_GEMM_FMA_WAYS ? 1.12 : 1);
 }
 
-static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
+static void consider(const skr_gemm_job *job, const skr_target *target, bool plain, choice c, choice *best)
 {
     const int64_t rows = shapes[c.shape].rows, columns = shapes[c.shape].columns;
     const int64_t steps = skr_ceil_div(job->k, SKR_GEMM_FMA_STEP);
     const int64_t tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
     const int64_t resident = (int64_t)target->n_sms * shapes[c.shape].blocks;
-    if (tiles > 1 << 24 || (rows < 64 && job->m > rows))
+    if (tiles > 1 << 24)
         return;
     c.cut = skr_gemm_cut_of(c.schedule, tiles, steps, resident);
     if (!skr_gemm_may_cut(job, c.schedule, &c.cut))
         return;
-    double alone, full;
-    step_us(c.shape, &alone, &full);
-    const double step = c.cut.units > target->n_sms ? full : alone, part = (double)steps * c.cut.left / c.cut.units;
+    /* Flat tiles: wide ones for one row of tiles; else where nothing is kept, for gemm_finish.cuh has 64 rows of each.
+     */
+    if (rows < SKR_GEMM_SIDE && (columns == 256 ? job->m > rows : job->m <= rows || c.cut.left || !plain))
+        return;
+    const double step = step_us(c.shape, skr_ceil_div(c.cut.units, target->n_sms));
     c.us = (double)skr_ceil_div(c.cut.whole, skr_min(c.cut.units, resident)) * ((double)steps * step + 1);
-    if (c.cut.left) {                                               /* parts are written and read again */
-        const int ranges = c.cut.units - c.cut.slices * c.cut.left; /* a range has pieces of several tiles */
-        c.us += part * step + 5 + (ranges ? 2.5 * c.cut.left / ranges : 0);
+    if (c.cut.left) { /* parts are written and read again; a range has pieces of several tiles */
+        const int ranges = c.cut.units - c.cut.slices * c.cut.left;
+        c.us += (double)steps * c.cut.left / c.cut.units * step + 10 + (ranges ? 2.5 * c.cut.left / ranges : 0);
         c.us += 2 * (double)c.cut.left * (c.cut.slices + 1) * (double)(skr_min(job->m, rows) * columns) * 4 / 3e6;
+        c.us *= 1.05; /* cutting has to pay */
     }
     if (best->shape < 0 || c.us < best->us)
         *best = c;
@@ -122,23 +131,22 @@ static bool suits(const skr_gemm_job *job)
            skr_max(job->m, skr_max(job->n, job->k)) <= 1 << 30 && job->batch.m <= 1 << 20;
 }
 
-/* Up to 4 rows, in vectors of b. */
+/* Few rows, in vectors of b. */
 static bool plan_vector(skr_gemm_job *job, skr_plan *plan)
 {
-    if (job->m > SKR_GEMM_VECTOR_MOST || job->schedule || job->dbias.data)
-        return false;
-    const int64_t a_pitch = job->m > 1 ? job->a.row : 0;
-    const bool k_along = job->k % 4 == 0 && job->a.at.col_stride == 1 && job->b.row == 1 &&
-                         aligned(job, &job->a, a_pitch) && aligned(job, &job->b, job->n > 1 ? job->b.at.col_stride : 0);
-    const bool n_along = job->n % 4 == 0 && job->gated != SKR_GEMM_HALVES && job->b.at.col_stride == 1 &&
-                         aligned(job, &job->b, job->b.row);
+    const bool k_along = job->m <= SKR_GEMM_VECTOR_ROWS_K && job->k % 4 == 0 && job->a.at.col_stride == 1 &&
+                         job->b.row == 1 && aligned(job, &job->a, job->m > 1 ? job->a.row : 0) &&
+                         aligned(job, &job->b, job->n > 1 ? job->b.at.col_stride : 0);
+    const bool n_along = job->m <= SKR_GEMM_VECTOR_ROWS_N && job->n % 4 == 0 && job->gated != SKR_GEMM_HALVES &&
+                         job->b.at.col_stride == 1 && aligned(job, &job->b, job->b.row);
     const int64_t columns = k_along ? SKR_GEMM_VECTOR_COLUMNS_K : SKR_GEMM_VECTOR_COLUMNS_N;
     const int64_t blocks = skr_mul(skr_ceil_div(job->n, columns), job->batch.m);
-    if ((!k_along && !n_along) || blocks > INT32_MAX)
+    if (job->schedule || job->dbias.data || (!k_along && !n_along) || blocks > INT32_MAX)
         return false;
+    const int rows = job->m > 4 ? 2 : job->m > 1;
     plan->variant = k_along ? "vector f32 kk" : "vector f32 kn";
     skr_step *step = skr_plan_step(plan);
-    step->kernel = &vector_kernels[!k_along][job->m > 1];
+    step->kernel = k_along ? &vector_kk[rows] : &vector_kn[rows];
     step->grid = (uint32_t)blocks;
     step->block = SKR_GEMM_VECTOR_THREADS;
     step->overlap = true;
@@ -157,12 +165,13 @@ bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     const int64_t half = job->gated == SKR_GEMM_HALVES ? job->n / 2 : 0;
     const int a_way = way_of(job, &job->a, job->a.row, job->a.at.col_stride, 0);
     const int b_way = way_of(job, &job->b, job->b.at.col_stride, job->b.row, half);
+    const bool plain = is_plain(job);
     choice c = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
         const bool any = shapes[i].a_way == SKR_GEMM_FMA_WAYS;
         if (any || (shapes[i].a_way == a_way && shapes[i].b_way == b_way))
             for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
-                consider(job, target, (choice){.shape = i, .schedule = s}, &c);
+                consider(job, target, plain, (choice){.shape = i, .schedule = s}, &c);
     }
     if (c.shape < 0)
         return false;
@@ -170,7 +179,7 @@ bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     const int rows = shapes[c.shape].rows, columns = shapes[c.shape].columns;
     job->fma.a = side_of(a_way, rows, job->a.row, job->a.at.col_stride, 0);
     job->fma.b = side_of(b_way, columns, job->b.at.col_stride, job->b.row, half);
-    t->rows = (int32_t)skr_max(rows, SKR_GEMM_SIDE); /* what is kept of a tile; there is no second row of flat ones */
+    t->rows = (int32_t)(job->m > rows ? rows : skr_max(rows, SKR_GEMM_SIDE)); /* of one row of tiles, what is kept */
     t->columns = columns;
     t->cluster = 1;
     t->tiles_m = (int32_t)skr_ceil_div(job->m, rows);
@@ -179,7 +188,8 @@ bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->group = 16;
     t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_FMA_STEP);
     t->cut = c.cut;
-    t->finish = !is_plain(job);
+    t->plain = t->store = plain;
+    t->finish = !plain;
     int64_t slots = (int64_t)t->cut.left * (t->cut.slices + 2) + (t->finish ? t->cut.whole : 0);
     t->slots_at = skr_take(at, skr_mul(slots, (int64_t)t->rows * columns * 4));
     plan->variant = shapes[c.shape].variant[c.schedule];

@@ -19,5 +19,6 @@
     }
 VECTOR(1, kk, true)
 VECTOR(4, kk, true)
+VECTOR(8, kk, true)
 VECTOR(1, kn, false)
 VECTOR(4, kn, false)

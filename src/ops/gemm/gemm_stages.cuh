@@ -63,6 +63,7 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     /* By one thread, before barrier_init_done(). */
     __device__ __forceinline__ void init_stages() const
     {
+#pragma unroll 1
         for (int s = 0; s < STAGES; s++) {
             barrier_init(full + s * 8, 1);
             barrier_init(empty + s * 8, 2 * sharers);

@@ -147,7 +147,7 @@ static bool is_half(const skr_gemm_matrix *m)
     return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
 }
 
-static int plain_of(const skr_gemm_job *job)
+int skr_gemm_plain_of(const skr_gemm_job *job)
 {
     if (job->bias.data || job->act || job->gated || !is_half(&job->d))
         return 0;
@@ -244,7 +244,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->columns = columns;
     t->at = at;
     t->bt = bt;
-    t->plain = plain_of(job);
+    t->plain = skr_gemm_plain_of(job);
     t->store = direct && is_half(&job->d);
     t->once = job->m <= SKR_GEMM_TMA_ROWS;
     const char *bad = boxes(job, box);

@@ -1,4 +1,4 @@
-/* gemm_vector.cuh - gemm of f32 with up to 4 rows of a, at the speed of reading b.
+/* gemm_vector.cuh - gemm of f32 with up to 8 rows of a, at the speed of reading b.
  * SPDX-License-Identifier: Apache-2.0
  *
  * A block owns a few columns and all of their k, which its threads share; nothing passes through shared memory on the
@@ -13,7 +13,7 @@
 template <int ROWS, bool ALONG_K> struct gemm_vector {
     static constexpr int THREADS = SKR_GEMM_VECTOR_THREADS, WARPS = THREADS / 32;
     static constexpr int COLUMNS = ALONG_K ? SKR_GEMM_VECTOR_COLUMNS_K : SKR_GEMM_VECTOR_COLUMNS_N;
-    static constexpr int UNROLL = ALONG_K ? (ROWS == 1 ? 4 : 2) : 8;
+    static constexpr int UNROLL = !ALONG_K ? 8 : ROWS == 1 ? 4 : ROWS == 4 ? 2 : 1;
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
