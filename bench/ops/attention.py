@@ -62,8 +62,9 @@ class Plain:
         return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
     def peers(self, t):
-        """{name: f(q, k, v)}, on a GPU."""
-        return {name: by_backend(backend, is_causal=self.causal) for name, backend in BACKENDS.items()}
+        """{name: f(q, k, v)}, on a GPU. The formula as it stands keeps all scores: it has the short sequences only."""
+        names = [name for name in BACKENDS if name != "math" or t["q"].shape[2] <= 4096]
+        return {name: by_backend(BACKENDS[name], is_causal=self.causal) for name in names}
 
 
 class Causal(Plain):
