@@ -62,7 +62,7 @@ class Cuda:
             run()
         b.record()
         torch.cuda.synchronize()
-        return max(4, min(200, int(self.least_s * 1e3 / max(a.elapsed_time(b) / 4, 1e-3))))
+        return max(1, min(200, int(self.least_s * 1e3 / max(a.elapsed_time(b) / 4, 1e-3))))
 
     def time(self, name, run, calls):
         a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
