@@ -87,7 +87,7 @@ class Native:
 
     way = "ctypes"
 
-    def __init__(self, build, device, threads):
+    def __init__(self, build, device, threads, nondeterministic=False):
         lib = self.lib = C.CDLL(os.path.join(build, "libsaker.so"))
         lib.saker_op_find.restype = C.POINTER(_Op)
         lib.saker_op_find.argtypes = [C.c_char_p]
@@ -99,7 +99,11 @@ class Native:
         self.cuda = device == "cuda"
         stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
         config = _Config(
-            struct_size=C.sizeof(_Config), device_type=2 if self.cuda else 1, threads=threads, stream=stream
+            struct_size=C.sizeof(_Config),
+            device_type=2 if self.cuda else 1,
+            threads=threads,
+            flags=int(nondeterministic),
+            stream=stream,
         )
         self.ctx = C.c_void_p()
         if lib.saker_context_create(C.byref(self.ctx), C.byref(config)):
@@ -154,14 +158,14 @@ class Binding:
 
     way = "python binding"
 
-    def __init__(self, build, device, threads):
+    def __init__(self, build, device, threads, nondeterministic=False):
         os.environ.setdefault("SAKER_LIBRARY", os.path.join(build, "libsaker.so"))
         sys.path.insert(0, os.path.join(ROOT, "python"))
         import saker
 
         self.saker = saker
         self.device = device
-        saker.configure(threads=threads)
+        saker.configure(threads=threads, nondeterministic=nondeterministic)
 
     def prepare(self, op, **arguments):
         call = getattr(self.saker, op)
@@ -171,12 +175,12 @@ class Binding:
         return self.saker.kernel(self.device)
 
 
-def open_library(build, device, threads, way=None):
+def open_library(build, device, threads, way=None, nondeterministic=False):
     if way != "ctypes":
         try:
-            return Binding(build, device, threads)
+            return Binding(build, device, threads, nondeterministic)
         except (ImportError, OSError) as why:
             if way == "binding":
                 raise
             print(f"the package saker cannot be imported ({why}): ctypes instead", file=sys.stderr)
-    return Native(build, device, threads)
+    return Native(build, device, threads, nondeterministic)

@@ -161,7 +161,7 @@ def run_case(case, library, clock, arguments):
         size = probes[name][1] if name in probes else case.bytes
         gbps = size / times[name]["median_us"] * 1e-3
         row = {
-            "op": case.op.label or case.op.name,
+            "op": (case.op.label or case.op.name) + (" in any order" if arguments.nondeterministic else ""),
             "case": case.name,
             "dtype": case.dtype,
             "rows": case.m,
@@ -236,6 +236,7 @@ def main():
     parser.add_argument(
         "--way", choices=("binding", "ctypes"), help="how Saker is called; without it the binding if it can be imported"
     )
+    parser.add_argument("--nondeterministic", action="store_true", help="Saker may give other bits from run to run")
     parser.add_argument("--build", default=os.path.join(common.ROOT, "build"))
     parser.add_argument("--out", help="results file; without it bench/results/<machine>-<what>.json")
     arguments = parser.parse_args()
@@ -250,7 +251,7 @@ def main():
             torch_runs(case, not arguments.no_compile)
             op.others(case.sets[0], arguments.threads)
         return
-    library = ours.open_library(arguments.build, arguments.device, arguments.threads, arguments.way)
+    library = ours.open_library(arguments.build, arguments.device, arguments.threads, arguments.way, arguments.nondeterministic)
     clock = timing.Cuda() if arguments.device == "cuda" else timing.Cpu()
     head = {
         "what": "peers",

@@ -45,17 +45,20 @@ int cli_parse(int argc, char **argv, const char *usage, const char *text, const 
 __attribute__((format(printf, 1, 2))) int cli_usage(const char *format, ...);
 __attribute__((format(printf, 1, 2))) int cli_failed(const char *format, ...);
 
-/* Where to run, as given by --device, --isa, --threads. */
+/* Where to run, as given by --device, --isa, --threads, --nondeterministic. */
 typedef struct cli_target {
     const char *device; /* "cpu", "cuda", "cuda:1" or "best"; NULL: cpu */
     const char *isa;
     int threads;
+    bool nondeterministic;
 } cli_target;
 #define CLI_TARGET_OPTIONS(t)                                                                                          \
     {"--device", CLI_TEXT, &(t).device, "cpu|cuda[:N]|best", "where to run"},                                          \
         {"--isa", CLI_TEXT, &(t).isa, "LEVEL", "highest CPU instruction-set level (see `saker doctor`)"},              \
+        {"--threads", CLI_INT, &(t).threads, "N", "CPU threads; 0: all cores this process may use"},                   \
     {                                                                                                                  \
-        "--threads", CLI_INT, &(t).threads, "N", "CPU threads; 0: all cores this process may use"                      \
+        "--nondeterministic", CLI_FLAG, &(t).nondeterministic, NULL,                                                   \
+            "allow faster kernels that give other bits from run to run"                                                \
     }
 
 typedef struct cli_place {

@@ -131,7 +131,7 @@ static int check_isa(const char *isa)
     return cli_usage("--isa: no level '%s' in this library; `saker doctor` lists them", isa);
 }
 
-static int open_cuda(const char *name, cli_place *place)
+static int open_cuda(const char *name, uint64_t flags, cli_place *place)
 {
     int index = 0;
     const char *why;
@@ -148,7 +148,7 @@ static int open_cuda(const char *name, cli_place *place)
     saker_cuda_info info;
     if (index >= count || saker_cuda_at(index, &info))
         return cli_failed("no CUDA device %d: the driver shows %d", index, count);
-    saker_config config = {.struct_size = sizeof config, .device_type = SAKER_CUDA, .device_id = index};
+    saker_config config = {.struct_size = sizeof config, .device_type = SAKER_CUDA, .device_id = index, .flags = flags};
     if (saker_context_create(&place->ctx, &config))
         return cli_failed("%s", saker_context_error(NULL));
     place->cuda = true;
@@ -163,6 +163,7 @@ int cli_open(const cli_target *target, cli_place *place)
 {
     memset(place, 0, sizeof *place);
     const char *device = target->device ? target->device : "cpu";
+    uint64_t flags = target->nondeterministic ? SAKER_ALLOW_NONDETERMINISTIC : 0;
     if (!strcmp(device, "best")) {
         saker_cuda_info info;
         device = "cpu";
@@ -170,7 +171,7 @@ int cli_open(const cli_target *target, cli_place *place)
             device = "cuda:0";
     }
     if (!strncmp(device, "cuda", 4))
-        return open_cuda(device, place);
+        return open_cuda(device, flags, place);
     if (strcmp(device, "cpu"))
         return cli_usage("--device: '%s' is not cpu, cuda, cuda:N or best", device);
     if (target->isa) {
@@ -178,8 +179,11 @@ int cli_open(const cli_target *target, cli_place *place)
         if (code >= 0)
             return code;
     }
-    saker_config config = {
-        .struct_size = sizeof config, .device_type = SAKER_CPU, .threads = target->threads, .isa = target->isa};
+    saker_config config = {.struct_size = sizeof config,
+                           .device_type = SAKER_CPU,
+                           .threads = target->threads,
+                           .flags = flags,
+                           .isa = target->isa};
     if (saker_context_create(&place->ctx, &config))
         return cli_failed("%s", saker_context_error(NULL));
     const cli_machine *machine = cli_machine_get();

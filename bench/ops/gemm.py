@@ -97,7 +97,7 @@ class SwiGLU(Product):
     def tensors(self, dtype, m, n, device, generator):
         return {
             **super().tensors(dtype, m, n, device, generator),
-            "weight": draw(generator, dtype, device, 2 * n, n),
+            "weight": draw(generator, dtype, device, 2 * n, n) / n**0.5,  # the product of two sums is an f16, too
         }
 
     def arguments(self, t):

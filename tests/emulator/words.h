@@ -275,6 +275,10 @@ inline void emu_ld_global_v2_u32(uint32_t &a, uint32_t &b, const void *p)
     uint2 v = emu_read<uint2>(p);
     a = v.x, b = v.y;
 }
+inline void emu_red_relaxed_gpu_global_add_v4_f32(float4 *p, float a, float b, float c, float d)
+{
+    atomicAdd(&p->x, a), atomicAdd(&p->y, b), atomicAdd(&p->z, c), atomicAdd(&p->w, d);
+}
 INSTRUCTION(ld_global_u32, a = emu_read<uint32_t>(p), uint32_t &a, const void *p)
 INSTRUCTION(st_global_v4_u32, emu_write(p, make_uint4(a, b, c, d)), void *p, uint32_t a, uint32_t b, uint32_t c,
             uint32_t d)

@@ -135,6 +135,8 @@ typedef struct skr_attention_grid {
 typedef struct skr_attention_cuda {
     int64_t spans_at;           /* skr_attention_span [batch + 2] (attention_prepare.cuh); -1 without cu_seqlens */
     int64_t stats_at;           /* backward: (lse in base 2, delta - dlse) [heads, tokens of all batches] */
+    int64_t sums_at, sum_bytes; /* backward: sums of dq in any order (attention_any_order.cuh); -1: there are none */
+    int64_t sum_lines;          /* of 16 queries of a head, of all sequences */
     int64_t slopes_at;          /* backward: parts of dslopes [heads, pieces of all sequences] */
     int64_t slope_parts;        /* how many for each head */
     int32_t slope_piece;        /* queries of a piece */

@@ -1,8 +1,9 @@
 /* attention_backward_cuda.c - attention_backward on a GPU: which kernels, how many blocks, what workspace.
  * SPDX-License-Identifier: Apache-2.0
  *
- * delta of every query first; then dq, and dk with dv, by a kernel of their own each, whose sums have one order; dbias
- * computes ds once more. All are deterministic, so SAKER_ALLOW_NONDETERMINISTIC changes nothing. */
+ * delta of every query first; then dk with dv, and dq, by a kernel of their own each, whose sums have one order. Where
+ * the caller allows any order, the first adds up dq, too, and the second only takes the sums. dbias computes ds once
+ * more. */
 #include "attention_cuda.h"
 
 SKR_FATBIN(attention_gradient_plain_sm80)
@@ -20,9 +21,11 @@ SKR_FATBIN(attention_sums_sm80)
 #define FATBIN_any_bf16    attention_gradient_any_sm80
 #define FATBIN_any_f32     attention_gradient_f32_sm80
 enum { SIDE_q, SIDE_k };
-/* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
-#define SHARED(type, d, dv, side, br, bc, stages)                                                                      \
-    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc))
+/* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries; there a kernel
+ * for less than everything has ds, too. */
+#define SHARED(kind, type, d, dv, side, br, bc, stages)                                                                \
+    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc) +                        \
+     (KIND_##kind != KIND_any) * SIDE_##side * 2 * (br) * (bc))
 
 typedef struct gradient_shape {
     int side;
@@ -31,14 +34,14 @@ typedef struct gradient_shape {
 static const gradient_shape gradient[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     {SIDE_##side,                                                                                                      \
-     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(type, d, dv, side, br, bc, stages),            \
+     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(kind, type, d, dv, side, br, bc, stages),      \
       #kind " " #type " " #d}},
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel gradient_kernel[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_d" #side "_" #kind "_" #type "_" #d,                          \
-                  SHARED(type, d, dv, side, br, bc, stages) + (KIND_##kind == KIND_scored) * 4 * (br) * (bc)),
+                  SHARED(kind, type, d, dv, side, br, bc, stages) + (KIND_##kind == KIND_scored) * 4 * (br) * (bc)),
 #include "attention_kernels.def"
 };
 static const skr_attention_shape bias[] = {
@@ -88,6 +91,19 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
     return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan);
 }
 
+/* In any order dk's kernel adds up dq (attention_any_order.cuh); dq's kernel then takes the sums. */
+static void plan_sums(skr_attention_job *job, const gradient_shape *q, const gradient_shape *k, int64_t *at)
+{
+    job->cuda.sums_at = -1;
+    if (job->deterministic || !job->dq.data || !job->dk.data || q->of.kind == KIND_any || k->of.kind == KIND_any ||
+        q->of.d != k->of.d)
+        return;
+    job->cuda.sum_lines = job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_ceil_div(job->length, 16))
+                                                 : job->length / 16 + job->batch + 2;
+    job->cuda.sum_bytes = skr_mul(skr_mul(job->heads, job->cuda.sum_lines), 16 * 4 * k->of.d);
+    job->cuda.sums_at = skr_take(at, job->cuda.sum_bytes);
+}
+
 static saker_status add_bias(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
     for (size_t i = 0; i < SKR_COUNT(bias); i++) {
@@ -135,6 +151,7 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
     if (!q || !k)
         return refuse_heads(call, job);
     plan->variant = q->of.variant;
+    plan_sums(job, q, k, &at);
     job->cuda.stats_at = skr_take(&at, skr_mul(skr_mul(job->heads, tokens), 8));
     add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 32), SKR_ROWS_GRID), 256, plan);
     if (job->dslopes.data) {
@@ -144,10 +161,10 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
         job->cuda.slope_piece = q->of.rows;
         job->cuda.slopes_at = skr_take(&at, skr_mul(skr_mul(job->heads, pieces), 4));
     }
-    if (job->dq.data || job->dslopes.data)
-        SKR_TRY(add_gradient(call, job, target, q, plan));
     if (job->dk.data || job->dv.data)
         SKR_TRY(add_gradient(call, job, target, k, plan));
+    if (job->dq.data || job->dslopes.data)
+        SKR_TRY(add_gradient(call, job, target, q, plan));
     if (job->dbias.data)
         SKR_TRY(add_bias(call, job, target, plan));
     if (job->dslopes.data)

@@ -11,8 +11,7 @@
 #ifndef SKR_ATTENTION_GRADIENT_CUH
 #define SKR_ATTENTION_GRADIENT_CUH
 
-#include "attention_products.cuh"
-#include "attention_scored.cuh"
+#include "attention_any_order.cuh"
 
 /* (lse in base 2, delta - dlse) of a head's queries, in the workspace. */
 SKR_DEVICE float2 *attention_stats(const skr_attention_job &job, const attention_sequence &s, int h)
@@ -34,7 +33,8 @@ struct attention_gradient {
     static constexpr int row_bytes = BR * (k_tile::row_bytes + v_tile::row_bytes);
     static constexpr int k_bytes = BC * k_tile::row_bytes, v_bytes = BC * v_tile::row_bytes;
     static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP ? 8 * BC : 0);
-    static constexpr int shared_bytes = row_bytes + STAGES * stage_bytes;
+    static constexpr int ds_at = row_bytes + STAGES * stage_bytes, ds_bytes = FLIP && !ANY ? 2 * BR * BC : 0;
+    static constexpr int shared_bytes = ds_at + ds_bytes;
     static_assert(DK / WV * k_tile::bytes % 128 == 0 && (!FLIP || DV / WV * v_tile::bytes % 128 == 0),
                   "columns of a warp begin where chunks do");
     static_assert(WM * WV * 16 * MI * 32 * (KJ > VJ ? KJ : VJ) <= shared_bytes, "results go through the same memory");
@@ -162,6 +162,10 @@ struct attention_gradient {
         else
             load_stats();
         slope_sum = 0.0f;
+        if (!FLIP && in_any_order()) {
+            take_sums(); /* dk's kernel has made them; where there is a NaN, the next pass computes them here */
+            return finish();
+        }
         if (the.total > 0) {
             load_rows();
             if (STAGES == 2)
@@ -191,6 +195,41 @@ struct attention_gradient {
                 step(scores, n, inside);
         }
         return finish();
+    }
+
+    __device__ __forceinline__ bool in_any_order() const
+    {
+        return !ANY && job.cuda.sums_at >= 0 && !the.careful;
+    }
+
+    __device__ __forceinline__ void take_sums()
+    {
+#pragma unroll
+        for (int i = 0; i < MI; i++) {
+            int row = the.first + warp_row + 16 * i;
+            const float4 *from = attention_dq_sums(job, the.w.s, the.w.h, row, DK);
+#pragma unroll
+            for (int j = 0; j < KJ; j++) {
+                float4 f = row < the.w.s.rows ? from[32 * j] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                out_k[i][j][0] = f.x, out_k[i][j][1] = f.y, out_k[i][j][2] = f.z, out_k[i][j][3] = f.w;
+            }
+        }
+    }
+
+    /* out_k += ds columns; and dq's sums get what the block's keys give. */
+    __device__ __forceinline__ void add_ds(const float (&ds)[MI][NJ][4], int n)
+    {
+        using dq_part = attention_dq_part<T, DK, BR, BC, WM * WV>;
+        if constexpr (FLIP && !ANY)
+            if (in_any_order()) {
+                dq_part::store(memory + ds_at, ds, warp_row);
+                attention_add<T, DK>(out_k, ds, stage(n), warp_k);
+                __syncthreads();
+                dq_part::add(job, the.w.s, the.w.h * (int)job.group + head_of(n), tile_of(n) * BC, memory + ds_at,
+                             memory);
+                return;
+            }
+        add<DK>(out_k, ds, stage(n), warp_k);
     }
 
     __device__ __forceinline__ void step(const scores_of &scores, int n, bool inside)
@@ -236,7 +275,7 @@ struct attention_gradient {
                 for (int n = 0; n < MI * NJ * 4; n++)
                     x[n / (4 * NJ)][n / 4 % NJ][n & 3] *= bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
         }
-        add<DK>(out_k, x, columns, warp_k);
+        add_ds(x, n);
     }
 
     /* The same with softcap, a bias or slopes. */
@@ -294,7 +333,7 @@ struct attention_gradient {
         each_stat(columns, [&](int i, int j, int e, float2 t) {
             x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (dp[i][j][e] - t.y);
         });
-        add<DK>(out_k, x, columns, warp_k);
+        add_ds(x, n);
     }
 
     /* Scores to p times the derivative of softcap; FLIP: and p alone, as left operands. A score of -infinity would make

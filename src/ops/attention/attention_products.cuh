@@ -118,37 +118,41 @@ SKR_DEVICE void attention_add_seen(float (&o)[MI][OJ][4], const float (&x)[MI][N
     using through = skr_tile<T, DS>;
     int lane = threadIdx.x & 31;
     row += lane >> 2;
-    __syncthreads();
-    if (column == 0)
+    constexpr int KEYS = DS < 8 * NJ ? DS : 8 * NJ; /* at a time: the scratch has no more columns */
 #pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int j = 0; j < NJ; j++)
-#pragma unroll
-                for (int r = 0; r < 2; r++)
-                    through::store_pair(scratch, row + 16 * i + 8 * r, 8 * j + 2 * (lane & 3), x[i][j][2 * r],
-                                        x[i][j][2 * r + 1]);
-    __syncthreads();
-#pragma unroll 1
-    for (int k = 0; k < 8 * NJ; k++) {
-        float p[MI][2];
-#pragma unroll
-        for (int i = 0; i < MI; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float pair[2];
-                through::load_pair(scratch, row + 16 * i + 8 * r, k & ~1, pair);
-                p[i][r] = k & 1 ? pair[1] : pair[0];
-            }
-#pragma unroll
-        for (int j = 0; j < OJ; j++) {
-            float f[2];
-            tile::load_pair(b, k, column + 8 * j + 2 * (lane & 3), f);
+    for (int first = 0; first < 8 * NJ; first += KEYS) {
+        __syncthreads();
+        if (column == 0)
 #pragma unroll
             for (int i = 0; i < MI; i++)
 #pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[i][j][e] = p[i][e >> 1] == 0.0f ? o[i][j][e] : __fmaf_rn(p[i][e >> 1], f[e & 1], o[i][j][e]);
+                for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++)
+                        through::store_pair(scratch, row + 16 * i + 8 * r, 8 * j + 2 * (lane & 3),
+                                            x[i][first / 8 + j][2 * r], x[i][first / 8 + j][2 * r + 1]);
+        __syncthreads();
+#pragma unroll 1
+        for (int k = 0; k < KEYS; k++) {
+            float p[MI][2];
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    float pair[2];
+                    through::load_pair(scratch, row + 16 * i + 8 * r, k & ~1, pair);
+                    p[i][r] = k & 1 ? pair[1] : pair[0];
+                }
+#pragma unroll
+            for (int j = 0; j < OJ; j++) {
+                float f[2];
+                tile::load_pair(b, first + k, column + 8 * j + 2 * (lane & 3), f);
+#pragma unroll
+                for (int i = 0; i < MI; i++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        o[i][j][e] = p[i][e >> 1] == 0.0f ? o[i][j][e] : __fmaf_rn(p[i][e >> 1], f[e & 1], o[i][j][e]);
+            }
         }
     }
     __syncthreads();

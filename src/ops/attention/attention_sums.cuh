@@ -37,13 +37,16 @@ SKR_DEVICE float attention_delta(const skr_attention_job &job, const char *o, co
 }
 
 /* (lse in base 2, delta - dlse), eight lanes for each query and head. Where nothing is seen lse becomes +infinity, so
- * that every exponential against it is 0. */
+ * that every exponential against it is 0. And the sums of dq become 0. */
 SKR_DEVICE void attention_make_stats(const skr_attention_job &job)
 {
     wait_for_previous();
     int64_t tokens = job.packed ? job.length : job.batch * job.length, all = tokens * job.heads;
     int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x;
     float2 *stats = (float2 *)((char *)job.head.workspace + job.cuda.stats_at);
+    uint4 *sums = (uint4 *)((char *)job.head.workspace + job.cuda.sums_at);
+    for (int64_t n = thread; job.cuda.sums_at >= 0 && n < job.cuda.sum_bytes / 16; n += threads)
+        sums[n] = make_uint4(0, 0, 0, 0);
     int o_bytes = skr_type_bytes(job.o.type), g_bytes = skr_type_bytes(job.d_o.type);
     for (int64_t first = thread / 32 * 4; first < all; first += threads / 8) { /* four of them for a warp */
         int64_t n = first + (threadIdx.x & 31) / 8;

@@ -79,11 +79,12 @@ static bool suits(const skr_gemm_job *job, const skr_target *target)
 }
 
 /* Where the other kernels are faster (docs/notes/gemm_cuda.md), unless split-K is asked for: what is small, and up to 8
- * rows where k would have to be cut. */
+ * rows more of it where k would have to be cut. */
 static bool pays(const skr_gemm_job *job)
 {
     int64_t read = skr_mul(skr_mul(job->n, job->k), job->batch.m);
-    return job->schedule || (read >= 1 << 21 && (job->m > 8 || job->work.bt || job->work.cluster == 1));
+    bool cut = job->m <= 8 && !job->work.bt && job->work.cluster > 1;
+    return job->schedule || read >= (cut ? 1 << 23 : 1 << 21);
 }
 
 /* Everything but the tensor maps; the number of the kernel, or -1. */
