@@ -75,27 +75,49 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_128 "%64"
 #define SKR_WGMMA_B_128 "%65"
 #define SKR_WGMMA_KEEP_128 "%66"
-#define SKR_WGMMA_LIST_192                                                                                             \
+#define SKR_WGMMA_LIST_144                                                                                             \
     SKR_WGMMA_LIST_128 ", "                                                                                            \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                 \
+    "%64, %65, %66, %67, %68, %69, %70, %71"
+#define SKR_WGMMA_SUMS_144(c, d)                                                                                       \
+    SKR_WGMMA_SUMS_128(c, d),                                                                                          \
+    c(d[64]), c(d[65]), c(d[66]), c(d[67]), c(d[68]), c(d[69]), c(d[70]), c(d[71])
+#define SKR_WGMMA_A_144 "%72"
+#define SKR_WGMMA_B_144 "%73"
+#define SKR_WGMMA_KEEP_144 "%74"
+#define SKR_WGMMA_LIST_160                                                                                             \
+    SKR_WGMMA_LIST_144 ", "                                                                                            \
+    "%72, %73, %74, %75, %76, %77, %78, %79"
+#define SKR_WGMMA_SUMS_160(c, d)                                                                                       \
+    SKR_WGMMA_SUMS_144(c, d),                                                                                          \
+    c(d[72]), c(d[73]), c(d[74]), c(d[75]), c(d[76]), c(d[77]), c(d[78]), c(d[79])
+#define SKR_WGMMA_A_160 "%80"
+#define SKR_WGMMA_B_160 "%81"
+#define SKR_WGMMA_KEEP_160 "%82"
+#define SKR_WGMMA_LIST_192                                                                                             \
+    SKR_WGMMA_LIST_160 ", "                                                                                            \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define SKR_WGMMA_SUMS_192(c, d)                                                                                       \
-    SKR_WGMMA_SUMS_128(c, d),                                                                                          \
-    c(d[64]), c(d[65]), c(d[66]), c(d[67]), c(d[68]), c(d[69]), c(d[70]), c(d[71]),                                    \
-    c(d[72]), c(d[73]), c(d[74]), c(d[75]), c(d[76]), c(d[77]), c(d[78]), c(d[79]),                                    \
+    SKR_WGMMA_SUMS_160(c, d),                                                                                          \
     c(d[80]), c(d[81]), c(d[82]), c(d[83]), c(d[84]), c(d[85]), c(d[86]), c(d[87]),                                    \
     c(d[88]), c(d[89]), c(d[90]), c(d[91]), c(d[92]), c(d[93]), c(d[94]), c(d[95])
 #define SKR_WGMMA_A_192 "%96"
 #define SKR_WGMMA_B_192 "%97"
 #define SKR_WGMMA_KEEP_192 "%98"
-#define SKR_WGMMA_LIST_256                                                                                             \
+#define SKR_WGMMA_LIST_224                                                                                             \
     SKR_WGMMA_LIST_192 ", "                                                                                            \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                     \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define SKR_WGMMA_SUMS_256(c, d)                                                                                       \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define SKR_WGMMA_SUMS_224(c, d)                                                                                       \
     SKR_WGMMA_SUMS_192(c, d),                                                                                          \
     c(d[96]), c(d[97]), c(d[98]), c(d[99]), c(d[100]), c(d[101]), c(d[102]), c(d[103]),                                \
-    c(d[104]), c(d[105]), c(d[106]), c(d[107]), c(d[108]), c(d[109]), c(d[110]), c(d[111]),                            \
+    c(d[104]), c(d[105]), c(d[106]), c(d[107]), c(d[108]), c(d[109]), c(d[110]), c(d[111])
+#define SKR_WGMMA_A_224 "%112"
+#define SKR_WGMMA_B_224 "%113"
+#define SKR_WGMMA_KEEP_224 "%114"
+#define SKR_WGMMA_LIST_256                                                                                             \
+    SKR_WGMMA_LIST_224 ", "                                                                                            \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define SKR_WGMMA_SUMS_256(c, d)                                                                                       \
+    SKR_WGMMA_SUMS_224(c, d),                                                                                          \
     c(d[112]), c(d[113]), c(d[114]), c(d[115]), c(d[116]), c(d[117]), c(d[118]), c(d[119]),                            \
     c(d[120]), c(d[121]), c(d[122]), c(d[123]), c(d[124]), c(d[125]), c(d[126]), c(d[127])
 #define SKR_WGMMA_A_256 "%128"

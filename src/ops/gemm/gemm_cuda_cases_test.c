@@ -2,9 +2,24 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_cases_test.h"
 
-/* Tiles of 128 x 192: all of them are in work at once, smaller ones would not be. */
+/* Tiles between 128 x 128 and 128 x 256: they take fewer waves than smaller ones would. Of plain products one
+ * has more steps than stages, one takes two waves. */
 static void middle_tile_cases(void)
 {
+    static const struct {
+        saker_type type;
+        int n, k;
+        const char *kernel;
+    } plain[] = {{SAKER_BF16, 1720, 328, "tma bf16 kk 128x144"}, {SAKER_F16, 1728, 72, "tma f16 kk 128x144"},
+                 {SAKER_BF16, 1896, 72, "tma bf16 kk 128x160"},  {SAKER_F16, 1888, 72, "tma f16 kk 128x160"},
+                 {SAKER_BF16, 5640, 72, "tma bf16 kk 128x224"},  {SAKER_F16, 2672, 72, "tma f16 kk 128x224"}};
+    foreach (i, plain) {
+        spec s = {.a = plain[i].type, .b = plain[i].type, .d = plain[i].type, .m = 1240, .lb = COLS};
+        s.n = plain[i].n;
+        s.k = plain[i].k;
+        s.cuda = plain[i].kernel;
+        gemm_case(s);
+    }
     static const struct {
         saker_type type, d;
         int la, lb;
@@ -81,7 +96,7 @@ static void tma_cases(void)
                     gemm_case(s);
                 }
     for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once: the cost model takes the largest then */
-        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 5648, .k = 8, .lb = COLS};
+        spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 1032, .n = 5904, .k = 8, .lb = COLS};
         s.cuda = "tma bf16 kk 128x256";
         s.bias = i ? SAKER_BF16 : 0;
         s.act = i ? SAKER_ACT_RELU2 : 0;
@@ -96,7 +111,7 @@ static void tma_cases(void)
                   {SAKER_F32, SAKER_F32, "tma tf32 kk 128x256"}};
     foreach (i, widest) {
         spec s = {
-            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 5648, .k = 16, .lb = COLS};
+            .a = widest[i].type, .b = widest[i].type, .d = widest[i].d, .m = 1032, .n = 5904, .k = 16, .lb = COLS};
         s.tf32 = widest[i].type == SAKER_F32;
         s.cuda = widest[i].kernel;
         gemm_case(s);

@@ -26,10 +26,13 @@ template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
     SKR_GEMM_MMA(T, T, 128, 0, 1, float, "+f", "m64n128k16", types, ", 1, 1, 0, 1")                                    \
     SKR_GEMM_MMA(T, T, 128, 1, 0, float, "+f", "m64n128k16", types, ", 1, 1, 1, 0")                                    \
     SKR_GEMM_MMA(T, T, 128, 1, 1, float, "+f", "m64n128k16", types, ", 1, 1, 1, 1")                                    \
+    SKR_GEMM_MMA(T, T, 144, 0, 0, float, "+f", "m64n144k16", types, ", 1, 1, 0, 0")                                    \
+    SKR_GEMM_MMA(T, T, 160, 0, 0, float, "+f", "m64n160k16", types, ", 1, 1, 0, 0")                                    \
     SKR_GEMM_MMA(T, T, 192, 0, 0, float, "+f", "m64n192k16", types, ", 1, 1, 0, 0")                                    \
     SKR_GEMM_MMA(T, T, 192, 0, 1, float, "+f", "m64n192k16", types, ", 1, 1, 0, 1")                                    \
     SKR_GEMM_MMA(T, T, 192, 1, 0, float, "+f", "m64n192k16", types, ", 1, 1, 1, 0")                                    \
     SKR_GEMM_MMA(T, T, 192, 1, 1, float, "+f", "m64n192k16", types, ", 1, 1, 1, 1")                                    \
+    SKR_GEMM_MMA(T, T, 224, 0, 0, float, "+f", "m64n224k16", types, ", 1, 1, 0, 0")                                    \
     SKR_GEMM_MMA(T, T, 256, 0, 0, float, "+f", "m64n256k16", types, ", 1, 1, 0, 0")                                    \
     SKR_GEMM_MMA(T, T, 256, 0, 1, float, "+f", "m64n256k16", types, ", 1, 1, 0, 1")                                    \
     SKR_GEMM_MMA(T, T, 256, 1, 0, float, "+f", "m64n256k16", types, ", 1, 1, 1, 0")                                    \

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
- *   plain   d of 16 bits, times one factor or those of rows and columns
+ *   plain   d of 16 bits, times one factor or those of rows and columns; tiles whose width is not a multiple of 64
+ *           have no way out but this with one factor
  *   exact   d of i32
  *   full    scales, bias, activation, gates in halves: 32 sums of a thread at a time, so that the code of the functions
  *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach. Scales and bias are
@@ -21,6 +22,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     static constexpr int PANEL = 64 * 128; /* 64 rows of 128 bytes */
     static constexpr int BYTES = 2 * PANEL;
     static constexpr int PARTS = BN / 64; /* of `full`: 64 columns of b each */
+    static constexpr bool ONLY_PLAIN = BN % 64 != 0;
     static constexpr bool INTS = S(0.5) == S(0);
 
     const skr_gemm_job &job;
@@ -49,7 +51,9 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     template <class W>
     __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const W &w, const options &o) const
     {
-        if (w.slot >= 0)
+        if constexpr (ONLY_PLAIN)
+            plain<false>(d, row, w.col, w.z, o);
+        else if (w.slot >= 0)
             slot(d, row, w.slot);
         else if (INTS && job.exact)
             exact(d, row, w.col, w.z);
@@ -178,15 +182,17 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         return __shfl_sync(0xffffffff, o.scale[g / 8 * 2 + next], g % 8 * 4 + (threadIdx.x & 3));
     }
 
-    /* FACTORS: o's, of rows and columns; else one. */
+    /* FACTORS: o's, of rows and columns; else one. Panels are written one or two at a time, those that are alone into
+     * the two in turn. Where the tile's width is not a multiple of a panel's, the last one begins early and writes
+     * columns of the one before again: the copy engine's box stays the same. */
     template <bool FACTORS>
     __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z, const options &o) const
     {
         const float factor = FACTORS ? 1.0f : gemm_one_factor(job);
-        constexpr int PANELS =
-            BN % 128 ? 1 : 2; /* at a time; where there is room for two of them, one after the other */
+        constexpr int PANELS = BN % 128 ? 1 : 2, COUNT = (BN + 63) / 64;
 #pragma unroll
-        for (int part = 0; part < BN / 64; part += PANELS) {
+        for (int part = 0; part < COUNT; part += PANELS) {
+            const int first = min(part * 64, BN - PANELS * 64); /* column */
             const uint32_t to = staging + (PANELS == 1 ? part & 1 : 0) * PANEL;
             if (elected() && (PANELS == 2 || part == 0))
                 bulk_store_wait_read<0>();
@@ -198,7 +204,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 uint32_t v[4];
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
-                    int i = (part * 4 + j) * 8 + q * 2;
+                    int i = first / 2 + j * 8 + q * 2;
                     float x = (float)d[i], y = (float)d[i + 1];
                     if (FACTORS)
                         v[q] = pack_out(x * (o.factor[q & 1] * column_factor(o, i / 4, 0)),
@@ -211,7 +217,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             fence_async();
             warpgroup_sync();
             for (int i = 0; i < PANELS; i++)
-                send(to + i * PANEL, col + (part + i) * 64, row, z);
+                send(to + i * PANEL, col + first + i * 64, row, z);
         }
     }
 
@@ -248,7 +254,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     /* Before the sums are made. */
     template <class W> __device__ __forceinline__ void read_options(int row, const W &w, options &o) const
     {
-        if (w.slot >= 0 || job.work.plain == SKR_GEMM_ONE_FACTOR || (INTS && job.exact))
+        if (ONLY_PLAIN || w.slot >= 0 || job.work.plain == SKR_GEMM_ONE_FACTOR || (INTS && job.exact))
             return;
         read_rows(row, w.z, o);
         const gemm_batch at(job, w.z);
