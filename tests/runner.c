@@ -270,7 +270,8 @@ static bool check_row(const target *t, const case_data *d, int64_t row, const ru
         size_t size = (size_t)type_bytes(d->c.tensor[i].type);
         if (!r.out[i] || slice.first[i] < 0)
             continue;
-        if (!same_values(d->c.tensor[i].type, r.out[i], base->out[i] + (size_t)slice.first[i] * size, one.elements[i])) {
+        if (!same_values(d->c.tensor[i].type, r.out[i], base->out[i] + (size_t)slice.first[i] * size,
+                         one.elements[i])) {
             snprintf(text, sizeof text, "row %lld alone has other bits than in the batch: tensor %s", (long long)row,
                      d->c.tensor[i].field);
             fail_line("row", text);

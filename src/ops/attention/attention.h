@@ -121,8 +121,8 @@ typedef struct skr_attention_cpu {
 /* CUDA: what a kernel knows of the options (attention_forward.cuh). */
 enum { SKR_ATTENTION_PLAIN, SKR_ATTENTION_SCORED, SKR_ATTENTION_ANY };
 
-/* CUDA: numbers of the series for softcap. */
-enum { SKR_ATTENTION_SERIES = 6 };
+/* CUDA: numbers of the series for softcap, and of the one near 0. */
+enum { SKR_ATTENTION_SERIES = 6, SKR_ATTENTION_SHORT = 3 };
 
 /* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */
 typedef struct skr_attention_grid {
@@ -148,6 +148,8 @@ typedef struct skr_attention_cuda {
     float over;                 /* what brings natural units to those of the scores */
     float near;                 /* products up to here are capped by a series: x * (series[0] + series[1] x^2 ...) */
     float series[SKR_ATTENTION_SERIES];
+    float nearest; /* and up to here by this one */
+    float short_series[SKR_ATTENTION_SHORT];
 } skr_attention_cuda;
 
 typedef struct skr_attention_job {

@@ -21,11 +21,12 @@ SKR_FATBIN(attention_sums_sm80)
 #define FATBIN_any_bf16    attention_gradient_any_sm80
 #define FATBIN_any_f32     attention_gradient_f32_sm80
 enum { SIDE_q, SIDE_k };
-/* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries; there a kernel
- * for less than everything has ds, too. */
-#define SHARED(kind, type, d, dv, side, br, bc, stages)                                                                \
-    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc) +                        \
-     (KIND_##kind != KIND_any) * SIDE_##side * 2 * (br) * (bc))
+/* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
+#define SHARED(type, d, dv, side, br, bc, stages)                                                                      \
+    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc))
+/* What a kernel for less than everything may have behind them: ds, and a tile of bias. */
+#define BEHIND(kind, side, br, bc)                                                                                     \
+    ((KIND_##kind != KIND_any) * SIDE_##side * 2 * (br) * (bc) + (KIND_##kind == KIND_scored) * 4 * (br) * (bc))
 
 typedef struct gradient_shape {
     int side;
@@ -34,14 +35,14 @@ typedef struct gradient_shape {
 static const gradient_shape gradient[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     {SIDE_##side,                                                                                                      \
-     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(kind, type, d, dv, side, br, bc, stages),      \
+     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(type, d, dv, side, br, bc, stages),            \
       #kind " " #type " " #d}},
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel gradient_kernel[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_d" #side "_" #kind "_" #type "_" #d,                          \
-                  SHARED(kind, type, d, dv, side, br, bc, stages) + (KIND_##kind == KIND_scored) * 4 * (br) * (bc)),
+                  SHARED(type, d, dv, side, br, bc, stages) + BEHIND(kind, side, br, bc)),
 #include "attention_kernels.def"
 };
 static const skr_attention_shape bias[] = {
@@ -83,23 +84,33 @@ static const gradient_shape *find(const skr_attention_job *job, const skr_target
     return NULL;
 }
 
+/* Where dk's kernel adds up dq, it has a tile of ds. */
+static int ds_bytes(const skr_attention_shape *s)
+{
+    return 2 * s->rows * s->columns;
+}
+
 static saker_status add_gradient(skr_call *call, skr_attention_job *job, const skr_target *target,
                                  const gradient_shape *g, skr_plan *plan)
 {
     skr_attention_shape s = g->of;
     s.shared_bytes += skr_attention_bias_bytes(&s, job);
+    if (g->side == SIDE_k && job->cuda.sums_at >= 0)
+        s.shared_bytes += ds_bytes(&s);
     return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan);
 }
 
 /* In any order dk's kernel adds up dq (attention_any_order.cuh); dq's kernel then takes the sums. */
-static void plan_sums(skr_attention_job *job, const gradient_shape *q, const gradient_shape *k, int64_t *at)
+static void plan_sums(skr_attention_job *job, const skr_target *target, const gradient_shape *q,
+                      const gradient_shape *k, int64_t *at)
 {
+    int shared = k->of.shared_bytes + skr_attention_bias_bytes(&k->of, job) + ds_bytes(&k->of) + SKR_ATTENTION_OWN;
     job->cuda.sums_at = -1;
     if (job->deterministic || !job->dq.data || !job->dk.data || q->of.kind == KIND_any || k->of.kind == KIND_any ||
-        q->of.d != k->of.d)
+        q->of.d != k->of.d || shared > target->shared_bytes)
         return;
-    job->cuda.sum_lines = job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_ceil_div(job->length, 16))
-                                                 : job->length / 16 + job->batch + 2;
+    job->cuda.sum_lines =
+        job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_ceil_div(job->length, 16)) : job->length / 16 + job->batch + 2;
     job->cuda.sum_bytes = skr_mul(skr_mul(job->heads, job->cuda.sum_lines), 16 * 4 * k->of.d);
     job->cuda.sums_at = skr_take(at, job->cuda.sum_bytes);
 }
@@ -151,7 +162,7 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
     if (!q || !k)
         return refuse_heads(call, job);
     plan->variant = q->of.variant;
-    plan_sums(job, q, k, &at);
+    plan_sums(job, target, q, k, &at);
     job->cuda.stats_at = skr_take(&at, skr_mul(skr_mul(job->heads, tokens), 8));
     add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 32), SKR_ROWS_GRID), 256, plan);
     if (job->dslopes.data) {

@@ -345,6 +345,7 @@ static void aligned_cases(void)
                    {.has = WINDOW},
                    {.has = SOFTCAP},
                    {.has = SOFTCAP | CAUSAL, .scale = 0.025f, .note = "near"},
+                   {.has = SOFTCAP | CAUSAL, .scale = 0.006f, .note = "nearest"},
                    {.has = SLOPES},
                    {.has = SLOPES | NO_DSLOPES, .note = "fixed"},
                    {.has = BIAS},

@@ -76,13 +76,19 @@ void skr_attention_units(skr_attention_job *job)
     static const double series[SKR_ATTENTION_SERIES] = {0.9999999710138597,   -0.33332958879196833,
                                                         0.13325406013763189,  -0.05334442994949152,
                                                         0.019582907795290608, -0.0047162569732252645};
+    /* The same within 2^-23 up to 1/5. */
+    static const double nearest[SKR_ATTENTION_SHORT] = {0.9999998947921848, -0.3332859090348172, 0.13015407553777325};
     bool capped = job->softcap > 0;
     job->cuda.unit = (capped ? 1 : job->scale) * 1.44269504f;
     job->cuda.over = capped ? 1 : 1 / job->scale;
     double x = capped ? (double)job->scale / job->softcap : 0, factor = job->scale;
     job->cuda.near = capped ? (float)(0.75 / x) : 0;
-    for (int k = 0; k < SKR_ATTENTION_SERIES; k++, factor *= x * x)
+    job->cuda.nearest = capped ? (float)(0.2 / x) : 0;
+    for (int k = 0; k < SKR_ATTENTION_SERIES; k++, factor *= x * x) {
         job->cuda.series[k] = (float)(factor * series[k]);
+        if (k < SKR_ATTENTION_SHORT)
+            job->cuda.short_series[k] = (float)(factor * nearest[k]);
+    }
 }
 
 saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan)

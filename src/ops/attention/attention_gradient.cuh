@@ -33,8 +33,7 @@ struct attention_gradient {
     static constexpr int row_bytes = BR * (k_tile::row_bytes + v_tile::row_bytes);
     static constexpr int k_bytes = BC * k_tile::row_bytes, v_bytes = BC * v_tile::row_bytes;
     static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP ? 8 * BC : 0);
-    static constexpr int ds_at = row_bytes + STAGES * stage_bytes, ds_bytes = FLIP && !ANY ? 2 * BR * BC : 0;
-    static constexpr int shared_bytes = ds_at + ds_bytes;
+    static constexpr int shared_bytes = row_bytes + STAGES * stage_bytes;
     static_assert(DK / WV * k_tile::bytes % 128 == 0 && (!FLIP || DV / WV * v_tile::bytes % 128 == 0),
                   "columns of a warp begin where chunks do");
     static_assert(WM * WV * 16 * MI * 32 * (KJ > VJ ? KJ : VJ) <= shared_bytes, "results go through the same memory");
@@ -222,11 +221,11 @@ struct attention_gradient {
         using dq_part = attention_dq_part<T, DK, BR, BC, WM * WV>;
         if constexpr (FLIP && !ANY)
             if (in_any_order()) {
-                dq_part::store(memory + ds_at, ds, warp_row);
+                dq_part::store(memory + shared_bytes, ds, warp_row);
                 attention_add<T, DK>(out_k, ds, stage(n), warp_k);
                 __syncthreads();
-                dq_part::add(job, the.w.s, the.w.h * (int)job.group + head_of(n), tile_of(n) * BC, memory + ds_at,
-                             memory);
+                dq_part::add(job, the.w.s, the.w.h * (int)job.group + head_of(n), tile_of(n) * BC,
+                             memory + shared_bytes, memory);
                 return;
             }
         add<DK>(out_k, ds, stage(n), warp_k);
@@ -369,7 +368,8 @@ struct attention_gradient {
 
     __device__ __forceinline__ uint32_t bias() const
     {
-        return memory + shared_bytes + threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
+        return memory + shared_bytes + (FLIP && job.cuda.sums_at >= 0 ? 2 * BR * BC : 0) +
+               threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
     }
 
     __device__ __forceinline__ void load_bias(int n) const

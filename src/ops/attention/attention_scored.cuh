@@ -56,23 +56,31 @@ template <int T, int MI, int NJ, bool FLIP> struct attention_scored {
             attention_bias_tile<T, queries, keys>::load(to, s, query, key, head);
     }
 
-    /* x = cap * tanh(x * scale / cap): a series in x^2 where all of the warp's scores are small, else one by one. */
+    /* x *= a series in x^2. */
+    template <int N> __device__ __forceinline__ void multiply(float (&x)[MI][NJ][4], const float (&series)[N]) const
+    {
+        scores.each(x, [&](float &f, int, int) {
+            float y = f * f, p = series[N - 1];
+#pragma unroll
+            for (int k = N - 2; k >= 0; k--)
+                p = __fmaf_rn(p, y, series[k]);
+            f *= p;
+        });
+    }
+
+    /* x = cap * tanh(x * scale / cap): by a series where all of the warp's scores are small, else one by one. */
     __device__ __forceinline__ void cap(float (&x)[MI][NJ][4]) const
     {
         const skr_attention_cuda &c = scores.job.cuda;
         float most = 0.0f;
         scores.each(x, [&](float &f, int, int) { most = fmaxf(most, fabsf(f)); });
-        if (__any_sync(0xffffffffu, most > c.near)) {
+        if (!__any_sync(0xffffffffu, most > c.nearest)) {
+            multiply(x, c.short_series);
+        } else if (!__any_sync(0xffffffffu, most > c.near)) {
+            multiply(x, c.series);
+        } else {
             float unit = scores.job.scale / scores.job.softcap, times = scores.job.softcap;
             scores.each(x, [&](float &f, int, int) { f = times * attention_tanh(f * unit); });
-        } else {
-            scores.each(x, [&](float &f, int, int) {
-                float y = f * f, p = c.series[SKR_ATTENTION_SERIES - 1];
-#pragma unroll
-                for (int k = SKR_ATTENTION_SERIES - 2; k >= 0; k--)
-                    p = __fmaf_rn(p, y, c.series[k]);
-                f *= p;
-            });
         }
     }
 
