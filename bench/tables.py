@@ -4,7 +4,8 @@ and docs/RESULTS.md, which has every case of every file.
 
 NAME is the stem of a results file (a peers file or the output of `saker bench --out`); `summary-<machine>`: a line for
 each operation out of all peers files of that machine; `products-<machine>`: one line for each operation bound by
-arithmetic; or `quack`: ours beside QuACK's recorded fractions.
+arithmetic; `attention-<machine>`: attention beside the peers that a GPU has for it; or `quack`: ours beside QuACK's
+recorded fractions.
 `--check` writes nothing and fails when a block is out of date. Running it twice changes nothing.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -136,6 +137,36 @@ def summary(machine, recorded):
     return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
 
 
+def family(op):
+    """The operation without the shape that its label may end with."""
+    return re.sub(r"(_\d+x\d+x\d+(_\w\w)?| E\d+ .*)$", "", op)
+
+
+def attention(machine, recorded):
+    """On a GPU, 2048 tokens and more: the range of TFLOP/s, the speed-up over each peer, and what an option costs: time
+    for the same work beside the plain kernel's at the same length."""
+    found, sources = {}, []
+    for stem, result in recorded.items():
+        if result.get("what") == "peers" and stem.startswith(f"{machine}-peers-attention"):
+            for (op, _), who in by_case(result).items():
+                if who["saker"]["rows"] >= 2048:
+                    sources.append(source(result))
+                    found.setdefault((op, who["saker"]["width"]), []).append(who)
+    lines = []
+    for (op, width), cases in sorted(found.items()):
+        rates = [who["saker"]["gflops"] / 1000 for who in cases]
+        cells = []
+        for name in ("FlashAttention-2", "cuDNN", "FlexAttention"):
+            ratios = [who[name]["median_us"] / who["saker"]["median_us"] for who in cases if name in who]
+            cells.append(span(times(min(ratios)), times(max(ratios))) if ratios else "–")
+        plain = re.sub("_(window|packed|alibi|softcap|bias)", lambda m: "_causal" if m[1] == "window" else "", op)
+        beside = [who["saker"] for who in found.get((plain, width), ()) if who["saker"]["rows"] == cases[0]["saker"]["rows"]]
+        cost = percent(beside[0]["gflops"] / 1000 / rates[0] - 1) if beside and plain != op else "–"
+        lines.append([f"{op} {width}", span(f"{min(rates):.0f}", f"{max(rates):.0f}"), *cells, cost])
+    head = ["operation, head size", "TFLOP/s", "over FlashAttention-2", "over cuDNN", "over FlexAttention", "the option costs"]
+    return lines and table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
+
+
 def products(machine, recorded):
     """What is bound by arithmetic, one line for each operation and type: the range of GFLOP/s, and the speed-up over the
     best of the peers."""
@@ -145,12 +176,13 @@ def products(machine, recorded):
             continue
         for (op, case), who in by_case(result).items():
             mine = who["saker"]
-            if "gflops" not in mine:
+            if "gflops" not in mine or (mine["device"] == "cuda" and op.startswith("attention")):
                 continue
             sources.append(source(result))
             peers_us = [who[p]["median_us"] for p in common.PEERS if p in who]
             ratio = min(peers_us, default=float("nan")) / mine["median_us"]
-            found.setdefault((op, mine["dtype"]), []).append((mine["gflops"], ratio, case))
+            shape = case.split(" ", 1)[-1] if op == family(op) else op.removeprefix(family(op)).strip(" _")
+            found.setdefault((family(op), mine["dtype"]), []).append((mine["gflops"], ratio, shape))
     if not found:
         return None
     lines = []
@@ -159,7 +191,7 @@ def products(machine, recorded):
         worst = min(cases, key=lambda c: c[1])
         lines.append(
             [f"{op} {dtype}", str(len(cases)), span(f"{min(rates):.0f}", f"{max(rates):.0f}")]
-            + [times(common.geometric_mean(ratios)), f"{times(worst[1])} ({worst[2].split(' ', 1)[-1]})"]
+            + [times(common.geometric_mean(ratios)), f"{times(worst[1])} ({worst[2]})"]
         )
     head = ["product", "cases", "GFLOP/s", "over the best peer", "worst case"]
     return table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
@@ -202,6 +234,8 @@ def block(name, recorded):
         return quack(recorded, True)
     if name.startswith("summary-"):
         return summary(name[len("summary-") :], recorded)
+    if name.startswith("attention-"):
+        return attention(name[len("attention-") :], recorded)
     if name.startswith("products-"):
         return products(name[len("products-") :], recorded)
     result = recorded.get(name)

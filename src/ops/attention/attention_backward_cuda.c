@@ -109,6 +109,8 @@ static void plan_sums(skr_attention_job *job, const skr_target *target, const gr
     if (job->deterministic || !job->dq.data || !job->dk.data || q->of.kind == KIND_any || k->of.kind == KIND_any ||
         q->of.d != k->of.d || shared > target->shared_bytes)
         return;
+    if (job->bias.data && k->of.d > 64) /* an SM would have room for one block, and be slower than in order */
+        return;
     job->cuda.sum_lines =
         job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_ceil_div(job->length, 16)) : job->length / 16 + job->batch + 2;
     job->cuda.sum_bytes = skr_mul(skr_mul(job->heads, job->cuda.sum_lines), 16 * 4 * k->of.d);
