@@ -197,10 +197,13 @@ static saker_tensor heads(int64_t *shape, int64_t tokens, uintptr_t place)
     return saker_tensor_of((void *)(place << 40), SAKER_BF16, 4, shape, NULL);
 }
 
-static void attention_steps(void)
+/* flags: 0, or that dq may be added up in any order, which is for the kernel of dk and dv to do. */
+static void attention_steps_with(uint64_t flags)
 {
     load_fake("");
-    saker_context *ctx = made(0, NULL);
+    saker_context *ctx;
+    const saker_config config = {.struct_size = sizeof config, .device_type = SAKER_CUDA, .flags = flags};
+    NUMBER(saker_context_create(&ctx, &config), SAKER_OK);
     int64_t shape[4], rows[3] = {1, 2, 100}, each[1] = {2};
     saker_tensor t[10];
     for (int i = 0; i < 9; i++)
@@ -209,14 +212,25 @@ static void attention_steps(void)
     t[9] = saker_tensor_of((void *)((uintptr_t)12 << 40), SAKER_F32, 1, each, NULL);
     const saker_attention_backward_args *args =
         SAKER_ARGS(attention_backward, .d_o = &t[0], .q = &t[1], .k = &t[2], .v = &t[3], .o = &t[4], .lse = &t[5],
-                   .sinks = &t[9], .dq = &t[6], .dk = &t[7], .dv = &t[8]);
+                   .sinks = flags ? NULL : &t[9], .dq = &t[6], .dk = &t[7], .dv = &t[8]);
     char text[4096];
     if (!built_in(ctx, saker_attention_backward(ctx, args)))
         return;
-    NUMBER(fake_launches(), 3); /* delta, dq, dk and dv */
+    NUMBER(fake_launches(), 3); /* delta; dk and dv; dq */
     NUMBER(saker_explain(ctx, "attention_backward", args, text, sizeof text), SAKER_OK);
     as_explained(text, 0);
+    CHECK(!strstr(text, "in any order") == !flags);
     saker_context_destroy(ctx);
+}
+
+static void attention_steps(void)
+{
+    attention_steps_with(0);
+}
+
+static void attention_any_order(void)
+{
+    attention_steps_with(SAKER_ALLOW_NONDETERMINISTIC);
 }
 
 /* What the kernels cannot count is refused with a sentence. */
@@ -235,8 +249,8 @@ static void attention_refused(void)
 int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
-        SCENARIO(rms_norm_forward), SCENARIO(rms_norm_backward), SCENARIO(wrong_memory),
-        SCENARIO(call_cost),        SCENARIO(attention_steps),   SCENARIO(attention_refused),
+        SCENARIO(rms_norm_forward), SCENARIO(rms_norm_backward),   SCENARIO(wrong_memory),      SCENARIO(call_cost),
+        SCENARIO(attention_steps),  SCENARIO(attention_any_order), SCENARIO(attention_refused),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

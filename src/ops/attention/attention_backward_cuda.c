@@ -165,6 +165,8 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
         return refuse_heads(call, job);
     plan->variant = q->of.variant;
     plan_sums(job, target, q, k, &at);
+    if (job->cuda.sums_at >= 0)
+        skr_why(plan, "dq is added up in any order, by the kernel of dk and dv");
     job->cuda.stats_at = skr_take(&at, skr_mul(skr_mul(job->heads, tokens), 8));
     add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 32), SKR_ROWS_GRID), 256, plan);
     if (job->dslopes.data) {
