@@ -143,27 +143,39 @@ def family(op):
 
 
 def attention(machine, recorded):
-    """On a GPU, 2048 tokens and more: the range of TFLOP/s, the speed-up over each peer, and what an option costs: time
-    for the same work beside the plain kernel's at the same length."""
+    """On a GPU, 2048 tokens and more, for each head size: the range of TFLOP/s; the speed-up over FlashAttention-2, or over
+    FlexAttention with an option that the other lacks, and over cuDNN; and what an option costs: time for the same work
+    beside the plain kernel's (a window: the causal one's) at the same length."""
     found, sources = {}, []
     for stem, result in recorded.items():
         if result.get("what") == "peers" and stem.startswith(f"{machine}-peers-attention"):
             for (op, _), who in by_case(result).items():
                 if who["saker"]["rows"] >= 2048:
                     sources.append(source(result))
-                    found.setdefault((op, who["saker"]["width"]), []).append(who)
-    lines = []
-    for (op, width), cases in sorted(found.items()):
-        rates = [who["saker"]["gflops"] / 1000 for who in cases]
-        cells = []
-        for name in ("FlashAttention-2", "cuDNN", "FlexAttention"):
-            ratios = [who[name]["median_us"] / who["saker"]["median_us"] for who in cases if name in who]
-            cells.append(span(times(min(ratios)), times(max(ratios))) if ratios else "–")
+                    found.setdefault(op, {}).setdefault(who["saker"]["width"], []).append(who)
+
+    def over(cases, name):
+        ratios = [who[name]["median_us"] / who["saker"]["median_us"] for who in cases if name in who]
+        return span(times(min(ratios)), times(max(ratios))) if ratios else "–"
+
+    def cost(op, width, case):
         plain = re.sub("_(window|packed|alibi|softcap|bias)", lambda m: "_causal" if m[1] == "window" else "", op)
-        beside = [who["saker"] for who in found.get((plain, width), ()) if who["saker"]["rows"] == cases[0]["saker"]["rows"]]
-        cost = percent(beside[0]["gflops"] / 1000 / rates[0] - 1) if beside and plain != op else "–"
-        lines.append([f"{op} {width}", span(f"{min(rates):.0f}", f"{max(rates):.0f}"), *cells, cost])
-    head = ["operation, head size", "TFLOP/s", "over FlashAttention-2", "over cuDNN", "over FlexAttention", "the option costs"]
+        same = [who for who in found.get(plain, {}).get(width, ()) if who["saker"]["rows"] == case["saker"]["rows"]]
+        return percent(same[0]["saker"]["gflops"] / case["saker"]["gflops"] - 1) if same and plain != op else "–"
+
+    lines = []
+    for op in sorted(found, key=lambda op: (op.count("any order"), op.count("backward"), op)):
+        line = [op]
+        for width in (64, 128, 256):
+            cases = found[op].get(width, [])
+            rates = [who["saker"]["gflops"] / 1000 for who in cases]
+            peer = "FlashAttention-2" if any("FlashAttention-2" in who for who in cases) else "FlexAttention"
+            line += [span(f"{min(rates):.0f}", f"{max(rates):.0f}") if rates else "–", over(cases, peer)]
+            if width < 256:
+                line.append(cost(op, width, cases[0]))
+        lines.append(line + [over(found[op].get(128, []), "cuDNN")])
+    head = ["heads of", "64: TFLOP/s", "over FA2 / Flex", "costs", "128: TFLOP/s", "over FA2 / Flex", "costs"]
+    head += ["256: TFLOP/s", "over FA2", "128: over cuDNN"]
     return lines and table(head, lines) + "\n*" + "; ".join(dict.fromkeys(sources)) + ". Recorded by `bench/peers.py`.*\n"
 
 
