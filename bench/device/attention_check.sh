@@ -19,7 +19,8 @@ check attention_backward-any-order --op attention_backward --nondeterministic &
 check attention_merge --op attention_merge &
 wait
 for name in attention attention_backward attention_backward-any-order attention_merge; do
-    grep -a FAIL "$out/$name.log" | head -n 12 && failed=1
+    grep -aq FAIL "$out/$name.log" && failed=1
+    grep -a FAIL "$out/$name.log" | head -n 12
     tail -n 1 "$out/$name.log"
 done
 peers() { # NAME OPTIONS...
