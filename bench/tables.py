@@ -172,7 +172,7 @@ def attention(machine, recorded):
             peer = "FlashAttention-2" if any("FlashAttention-2" in who for who in cases) else "FlexAttention"
             line += [span(f"{min(rates):.0f}", f"{max(rates):.0f}") if rates else "–", over(cases, peer)]
             if width < 256:
-                line.append(cost(op, width, cases[0]))
+                line.append(cost(op, width, cases[0]) if cases else "–")
         lines.append(line + [over(found[op].get(128, []), "cuDNN")])
     head = ["heads of", "64: TFLOP/s", "over FA2 / Flex", "costs", "128: TFLOP/s", "over FA2 / Flex", "costs"]
     head += ["256: TFLOP/s", "over FA2", "128: over cuDNN"]

@@ -8,15 +8,15 @@ out=${2:?usage: bench/device/attention_check.sh BUILD OUT}
 cd "$(dirname "$0")/../.." || exit 1
 failed=0
 # The oracle is what takes time: all at once.
-check() { # NAME OPTIONS...
+cases() { # NAME OPTIONS...
     name=$1
     shift
     timeout 90 "$build/saker" check --device cuda --all "$@" > "$out/$name.log" 2>&1 || echo "FAIL: rc $?" >> "$out/$name.log"
 }
-check attention --op attention &
-check attention_backward --op attention_backward &
-check attention_backward-any-order --op attention_backward --nondeterministic &
-check attention_merge --op attention_merge &
+cases attention --op attention &
+cases attention_backward --op attention_backward &
+cases attention_backward-any-order --op attention_backward --nondeterministic &
+cases attention_merge --op attention_merge &
 wait
 for name in attention attention_backward attention_backward-any-order attention_merge; do
     grep -aq FAIL "$out/$name.log" && failed=1
@@ -34,10 +34,11 @@ peers attention_backward --op attention_backward
 peers attention_backward-any-order --op attention_backward --nondeterministic
 tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for check in memcheck racecheck; do
-    for op in attention attention_backward; do
+    for options in "attention" "attention_backward" "attention_backward --nondeterministic"; do
         [ -n "$tool" ] || continue
-        timeout 60 "$tool" --tool $check --error-exitcode 99 "$build/saker" check --device cuda --op $op \
-            > "$out/$check-$op.log" 2>&1 || { echo "$check: $op"; tail -n 3 "$out/$check-$op.log"; failed=1; }
+        # shellcheck disable=SC2086 # words
+        timeout 90 "$tool" --tool $check --error-exitcode 99 "$build/saker" check --device cuda --op $options \
+            > "$out/$check.log" 2>&1 || { echo "$check: $options"; tail -n 3 "$out/$check.log"; failed=1; }
     done
 done
 exit $failed

@@ -124,6 +124,9 @@ enum { SKR_ATTENTION_PLAIN, SKR_ATTENTION_SCORED, SKR_ATTENTION_ANY };
 /* CUDA: numbers of the series for softcap, and of the one near 0. */
 enum { SKR_ATTENTION_SERIES = 6, SKR_ATTENTION_SHORT = 3 };
 
+/* CUDA: bytes of a tile of ds (attention_any_order.cuh). */
+#define SKR_ATTENTION_DS_BYTES(keys, queries) (2 * (keys) * (queries))
+
 /* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */
 typedef struct skr_attention_grid {
     int32_t pieces;     /* of a head */

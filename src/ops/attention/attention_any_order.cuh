@@ -10,7 +10,8 @@
 #include "attention_products.cuh"
 #include "attention_scored.cuh"
 
-/* This lane's numbers of the first fragment of 16 queries of a head, from `row` on; a fragment has 32 such. */
+/* This lane's numbers of the first fragment of 16 queries of a head, from `row` on; a fragment has 32 such. Packed
+ * sequences begin where those before them have ended, whatever the lengths are, as in attention_find(). */
 SKR_DEVICE float4 *attention_dq_sums(const skr_attention_job &job, const attention_sequence &s, int h, int row,
                                      int columns)
 {
@@ -35,7 +36,7 @@ SKR_DEVICE void attention_add_sums(float4 *to, const float (&x)[4])
 template <int T, int DK, int BR, int BC, int WARPS> struct attention_dq_part {
     static constexpr int QI = 2, WQ = BC / 32, WD = WARPS / WQ, DJ = DK / WD / 8;
     static_assert(WQ * WD == WARPS && DJ % 2 == 0, "warps share the tile");
-    using tile = attention_bias_tile<T, BR, BC>; /* ds: rows are keys */
+    using tile = attention_bias_tile<T, BR, BC>; /* of ds, which lies as a bias does: rows are keys */
     using k_tile = skr_tile<T, DK>;
 
     template <int MI, int NJ>

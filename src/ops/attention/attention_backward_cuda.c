@@ -26,7 +26,8 @@ enum { SIDE_q, SIDE_k };
     (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc))
 /* What a kernel for less than everything may have behind them: ds, and a tile of bias. */
 #define BEHIND(kind, side, br, bc)                                                                                     \
-    ((KIND_##kind != KIND_any) * SIDE_##side * 2 * (br) * (bc) + (KIND_##kind == KIND_scored) * 4 * (br) * (bc))
+    ((KIND_##kind != KIND_any) * SIDE_##side * SKR_ATTENTION_DS_BYTES(br, bc) +                                        \
+     (KIND_##kind == KIND_scored) * 4 * (br) * (bc))
 
 typedef struct gradient_shape {
     int side;
@@ -84,19 +85,13 @@ static const gradient_shape *find(const skr_attention_job *job, const skr_target
     return NULL;
 }
 
-/* Where dk's kernel adds up dq, it has a tile of ds. */
-static int ds_bytes(const skr_attention_shape *s)
-{
-    return 2 * s->rows * s->columns;
-}
-
 static saker_status add_gradient(skr_call *call, skr_attention_job *job, const skr_target *target,
                                  const gradient_shape *g, skr_plan *plan)
 {
     skr_attention_shape s = g->of;
     s.shared_bytes += skr_attention_bias_bytes(&s, job);
     if (g->side == SIDE_k && job->cuda.sums_at >= 0)
-        s.shared_bytes += ds_bytes(&s);
+        s.shared_bytes += SKR_ATTENTION_DS_BYTES(s.rows, s.columns);
     return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan);
 }
 
@@ -104,7 +99,8 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
 static void plan_sums(skr_attention_job *job, const skr_target *target, const gradient_shape *q,
                       const gradient_shape *k, int64_t *at)
 {
-    int shared = k->of.shared_bytes + skr_attention_bias_bytes(&k->of, job) + ds_bytes(&k->of) + SKR_ATTENTION_OWN;
+    int shared = k->of.shared_bytes + skr_attention_bias_bytes(&k->of, job) +
+                 SKR_ATTENTION_DS_BYTES(k->of.rows, k->of.columns) + SKR_ATTENTION_OWN;
     job->cuda.sums_at = -1;
     if (job->deterministic || !job->dq.data || !job->dk.data || q->of.kind == KIND_any || k->of.kind == KIND_any ||
         q->of.d != k->of.d || shared > target->shared_bytes)

@@ -368,7 +368,7 @@ struct attention_gradient {
 
     __device__ __forceinline__ uint32_t bias() const
     {
-        return memory + shared_bytes + (FLIP && job.cuda.sums_at >= 0 ? 2 * BR * BC : 0) +
+        return memory + shared_bytes + (FLIP && job.cuda.sums_at >= 0 ? SKR_ATTENTION_DS_BYTES(BR, BC) : 0) +
                threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
     }
 

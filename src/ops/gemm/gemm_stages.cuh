@@ -63,7 +63,7 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     uint32_t base, full, empty; /* stages, their barriers */
     int sharers;                /* 2: two blocks of a cluster write to each other's stages */
 
-    /* By one thread, before barrier_init_done(). */
+    /* By one thread, before barrier_init_done(). Short, for code comes from memory the first time. */
     __device__ __forceinline__ void init_stages() const
     {
 #pragma unroll 1

@@ -67,7 +67,7 @@ static double step_us(int shape, int cluster)
 {
     const int columns = shapes[shape].columns;
     double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
-    if (columns % 64) /* not measured: the line through the others */
+    if (columns % 64) /* the line through the others foretold them (docs/notes/gemm_cuda.md) */
         us = 0.06 + 0.00242 * columns;
     if (shapes[shape].a == SKR_I8 || skr_gemm_is_fp8(shapes[shape].a))
         us *= shapes[shape].sums == SKR_GEMM_SCALED ? 1.65 : 1.1;
