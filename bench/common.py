@@ -21,6 +21,7 @@ PEERS = (
     "BLIS",
     "math",
     "FlashAttention-2",
+    "FlashAttention-2, same bits",
     "efficient",
     "cuDNN",
     "FlexAttention",

@@ -31,6 +31,17 @@ def by_backend(backend, **options):
     return run
 
 
+def same_bits(run):
+    """As PyTorch runs it where a program asks for the same bits in every run."""
+
+    def again():
+        torch.use_deterministic_algorithms(True)
+        run()
+        torch.use_deterministic_algorithms(False)
+
+    return again
+
+
 # ---------------------------------------------------------------- options
 
 
@@ -308,6 +319,12 @@ class Backward(Forward):
 
     def run_of(self, function, t):
         return gradient(function, self.inputs(t), t["d_o"])
+
+    def others(self, t, threads):
+        found = super().others(t, threads)
+        if "FlashAttention-2" in found:
+            found["FlashAttention-2, same bits"] = same_bits(found["FlashAttention-2"])
+        return found
 
     def error(self, t):
         first = [x[:, :1].double() for x in self.inputs(t)]

@@ -14,6 +14,7 @@ enum {
     SKR_EMBED_COLUMNS = 1024,   /* CPU: columns of a task of the sums */
     SKR_EMBED_TABLE_ROWS = 256, /* CPU: table rows of such a task */
     SKR_EMBED_THREADS = 256,
+    SKR_EMBED_SHORT = 4,   /* CUDA: short rows of a thread */
     SKR_EMBED_TILE = 2048, /* CUDA: tokens of a block that sorts */
     SKR_EMBED_DIGIT = 9    /* CUDA: bits of a digit */
 };

@@ -28,11 +28,11 @@ saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, con
     int vec = 16 / skr_type_bytes(job->table.type);
     int which = job->table.type == job->out.type && can(job, vec) ? COPY : can(job, 4) ? CONVERT : ANY;
     job->vec = which == COPY ? vec : which == CONVERT ? 4 : 1;
-    /* Four accesses a thread, but at least eight threads side by side: a line of every store. Rows too short for both
-     * have one. */
+    /* Four accesses a thread, but at least eight threads side by side: a line of every store. A thread has one of each
+     * row where rows are too short for both. */
     int64_t vectors = job->d / job->vec;
     int bits = 0;
-    if (which == COPY && vectors <= 16 && job->rows.n_dims == 1)
+    if (which == COPY && vectors <= 16 && job->rows.n_dims == 1 && job->rows.m <= INT32_MAX)
         which = COPY_SHORT;
     int64_t each = which == COPY_SHORT ? 1 : 4;
     while (1 << bits < SKR_EMBED_THREADS && 1 << bits < vectors && (bits < 3 || each << bits < vectors))
@@ -42,7 +42,8 @@ saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, con
     plan->variant = variants[which];
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[which];
-    step->grid = (uint32_t)skr_min(skr_ceil_div(job->rows.m, SKR_EMBED_THREADS >> bits), INT32_MAX);
+    int64_t block_rows = (SKR_EMBED_THREADS >> bits) * (which == COPY_SHORT ? SKR_EMBED_SHORT : 1);
+    step->grid = (uint32_t)skr_min(skr_ceil_div(job->rows.m, block_rows), INT32_MAX);
     step->block = SKR_EMBED_THREADS;
     step->overlap = true;
     return SAKER_OK;

@@ -1,8 +1,8 @@
 /* embedding_sm80.cu - rows of a table by index on the GPU.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A row belongs to 2^lane_bits threads, several rows to a block; a thread has four accesses under way. Short rows have
- * one a thread and many threads. */
+ * A row belongs to 2^lane_bits threads, several rows to a block; a thread has four accesses under way: of one row, or
+ * of four short ones. */
 #include "../../cuda/device.cuh"
 #include "embedding.h"
 
@@ -48,21 +48,21 @@ template <bool COPY, int V> struct access {
     }
 };
 
-/* UNROLL: accesses of a thread at once. ONE: see offset_of. */
-template <bool COPY, int V, int UNROLL, bool ONE> SKR_DEVICE void embedding(const skr_embedding_job &job)
+template <bool COPY, int V> SKR_DEVICE void embedding(const skr_embedding_job &job)
 {
+    constexpr int UNROLL = 4;
     wait_for_previous();
     let_next_start();
     int lanes = 1 << job.lane_bits, lane = threadIdx.x & (lanes - 1), groups = SKR_EMBED_THREADS >> job.lane_bits;
     int from = COPY ? 16 : V * skr_type_bytes(job.table.type), to = COPY ? 16 : V * skr_type_bytes(job.out.type);
     for (int64_t row = (int64_t)blockIdx.x * groups + (threadIdx.x >> job.lane_bits); row < job.rows.m;
          row += (int64_t)gridDim.x * groups) {
-        int64_t id = id_at<ONE>(job, row);
+        int64_t id = id_at<false>(job, row);
         bool good = id >= 0 && id < job.v;
         if (!good && lane == 0)
             *job.head.error_word = SKR_BAD_INDEX;
         const char *x = (const char *)job.table.data + id * job.table.stride * skr_type_bytes(job.table.type);
-        char *y = (char *)job.out.data + offset_of<ONE>(job, job.out, row) * skr_type_bytes(job.out.type);
+        char *y = (char *)job.out.data + offset_of<false>(job, job.out, row) * skr_type_bytes(job.out.type);
         for (int first = lane; first < job.vectors; first += lanes * UNROLL) {
             access<COPY, V> a[UNROLL];
 #pragma unroll
@@ -82,13 +82,44 @@ template <bool COPY, int V, int UNROLL, bool ONE> SKR_DEVICE void embedding(cons
     }
 }
 
-#define KERNEL(name, copy, v, unroll, one)                                                                             \
+/* Rows of one stride and at most one vector a thread: ids of all rows are asked for first, then all vectors. */
+SKR_DEVICE void embedding_short(const skr_embedding_job &job)
+{
+    constexpr int ROWS = SKR_EMBED_SHORT;
+    wait_for_previous();
+    let_next_start();
+    int lane = threadIdx.x & ((1 << job.lane_bits) - 1), groups = SKR_EMBED_THREADS >> job.lane_bits;
+    int bytes = skr_type_bytes(job.table.type);
+    int64_t row = (int64_t)blockIdx.x * (groups * ROWS) + (threadIdx.x >> job.lane_bits), id[ROWS];
+    if (lane >= job.vectors)
+        return;
+#pragma unroll
+    for (int k = 0; k < ROWS; k++)
+        id[k] = row + k * groups < job.rows.m ? id_at<true>(job, row + k * groups) : 0;
+    uint4 raw[ROWS];
+#pragma unroll
+    for (int k = 0; k < ROWS; k++) {
+        raw[k] = make_uint4(0, 0, 0, 0);
+        if (id[k] >= 0 && id[k] < job.v)
+            raw[k] = load16((const char *)job.table.data + id[k] * job.table.stride * bytes + 16 * lane);
+    }
+#pragma unroll
+    for (int k = 0; k < ROWS; k++)
+        if (row + k * groups < job.rows.m) {
+            if (!(id[k] >= 0 && id[k] < job.v) && lane == 0)
+                *job.head.error_word = SKR_BAD_INDEX;
+            store16_once((char *)job.out.data + offset_of<true>(job, job.out, row + k * groups) * bytes + 16 * lane,
+                         raw[k]);
+        }
+}
+
+#define KERNEL(name, ...)                                                                                              \
     extern "C" __global__ void __launch_bounds__(SKR_EMBED_THREADS)                                                    \
         skr_embedding_##name(const __grid_constant__ skr_embedding_job job)                                            \
     {                                                                                                                  \
-        embedding<copy, v, unroll, one>(job);                                                                          \
+        __VA_ARGS__(job);                                                                                              \
     }
-KERNEL(copy, true, 1, 4, false)
-KERNEL(copy_short, true, 1, 1, true)
-KERNEL(convert4, false, 4, 4, false)
-KERNEL(any, false, 1, 4, false)
+KERNEL(copy, embedding<true, 1>)
+KERNEL(copy_short, embedding_short)
+KERNEL(convert4, embedding<false, 4>)
+KERNEL(any, embedding<false, 1>)

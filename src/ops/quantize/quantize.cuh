@@ -12,7 +12,7 @@
 #include "../../cuda/rows.cuh"
 #include "quantize.h"
 
-enum { FLAT_THREADS = 256, ANY_THREADS = 256, FOLD_THREADS = 256 };
+enum { FLAT_THREADS = 256, TILE_THREADS = 256, ANY_THREADS = 256, FOLD_THREADS = 256 };
 
 SKR_DEVICE int64_t code_bytes(int type, int64_t columns)
 {
@@ -192,11 +192,12 @@ template <int T, class Owner, int VPT> struct quantize_rows {
 
 /* ---------------------------------------------------------------- tile: 128 x 128 */
 
-/* A block of 16 * V columns' lanes by rows: 128 / V vectors wide, THREADS * V / 128 rows at a time. */
-template <int T, int THREADS> SKR_DEVICE void quantize_tile(const skr_quantize_job &job)
+/* A block of 16 * V columns' lanes by rows: 128 / V vectors wide, TILE_THREADS * V / 128 rows at a time. */
+template <int T> SKR_DEVICE void quantize_tile(const skr_quantize_job &job)
 {
-    using Owner = block_owner<THREADS, THREADS>;
-    constexpr int V = skr_elem<T>::vec, wide = SKR_QUANT_GROUP / V, high = THREADS / wide, VPT = SKR_QUANT_GROUP / high;
+    using Owner = block_owner<TILE_THREADS, TILE_THREADS>;
+    constexpr int V = skr_elem<T>::vec, wide = SKR_QUANT_GROUP / V, high = TILE_THREADS / wide,
+                  VPT = SKR_QUANT_GROUP / high;
     __shared__ __align__(16) typename Owner::shared memory;
     wait_for_previous();
     let_next_start();
@@ -238,12 +239,29 @@ template <int T, int THREADS> SKR_DEVICE void quantize_tile(const skr_quantize_j
     if (threadIdx.x == 0)
         ((float *)any_row(job.rows, job.scale, slab))[tile * job.scale.col_stride] = scale;
     char *q = any_row(job.rows, job.q, slab) + first * job.q_step + code_bytes(job.type, column);
+    int64_t step = high * job.q_step;
+    int left = rows - first;
+    if (job.type == SKR_E4M3 && is_tame(scale) && top <= scale * 0x1p17f) { /* the usual case, without a question */
+#pragma unroll
+        for (int i = 0; i < VPT; i++) {
+            float f[V];
+            opaque(raw[i]);
+            unpack<T>(raw[i], f);
+#pragma unroll
+            for (int c = 0; c < V; c++)
+                f[c] = divide(by, f[c]);
+            store_codes<SKR_E4M3, V>(q, i * high < left, f);
+            q += step;
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < VPT; i++) {
         float f[V];
         opaque(raw[i]);
         unpack<T>(raw[i], f);
-        quantise<V>(job.type, q + i * high * job.q_step, first + i * high < rows, scale, by, top, f);
+        quantise<V>(job.type, q, i * high < left, scale, by, top, f);
+        q += step;
     }
 }
 

@@ -11,6 +11,17 @@
         __VA_ARGS__(job);                                                                                              \
     }
 
+/* blocks: of an SM at least, which bounds the registers. */
+#define TILE(type, blocks)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(TILE_THREADS, blocks)                                                 \
+        skr_quantize_tile_##type(const __grid_constant__ skr_quantize_job job)                                         \
+    {                                                                                                                  \
+        quantize_tile<TYPE_##type>(job);                                                                               \
+    }
+TILE(f32, 2)
+TILE(f16, 3)
+TILE(bf16, 3)
+
 #define FLAT(type)                                                                                                     \
     KERNEL(skr_quantize_flat_##type##_0, FLAT_THREADS, quantize_flat<TYPE_##type, 0>)                                  \
     KERNEL(skr_quantize_flat_##type##_2, FLAT_THREADS, quantize_flat<TYPE_##type, 2>)                                  \
@@ -18,7 +29,6 @@
     KERNEL(skr_quantize_flat_##type##_8, FLAT_THREADS, quantize_flat<TYPE_##type, 8>)                                  \
     KERNEL(skr_quantize_flat_##type##_16, FLAT_THREADS, quantize_flat<TYPE_##type, 16>)                                \
     KERNEL(skr_quantize_flat_##type##_32, FLAT_THREADS, quantize_flat<TYPE_##type, 32>)                                \
-    KERNEL(skr_quantize_tile_##type, 256, quantize_tile<TYPE_##type, 256>)                                             \
     KERNEL(skr_dequantize_flat_##type, FLAT_THREADS, dequantize_flat<TYPE_##type>)
 FLAT(f32)
 FLAT(f16)
