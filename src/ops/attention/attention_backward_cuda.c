@@ -21,29 +21,33 @@ SKR_FATBIN(attention_sums_sm80)
 #define FATBIN_any_bf16    attention_gradient_any_sm80
 #define FATBIN_any_f32     attention_gradient_f32_sm80
 enum { SIDE_q, SIDE_k };
+/* Whether warps share scores (attention_gradient.cuh). */
+#define EXCHANGE(kind, side, wv) (SIDE_##side && KIND_##kind != KIND_any && (wv) > 1)
 /* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
-#define SHARED(type, d, dv, side, br, bc, stages)                                                                      \
-    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc))
+#define SHARED(kind, type, d, dv, side, br, bc, wv, stages)                                                            \
+    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) +                                                          \
+     (EXCHANGE(kind, side, wv) ? 8 * (bc) + 2 * SKR_ATTENTION_DS_BYTES(br, bc) : (stages)*SIDE_##side * 8 * (bc)))
 /* What a kernel for less than everything may have behind them: ds, and a tile of bias. */
 #define BEHIND(kind, side, br, bc)                                                                                     \
     ((KIND_##kind != KIND_any) * SIDE_##side * SKR_ATTENTION_DS_BYTES(br, bc) +                                        \
      (KIND_##kind == KIND_scored) * 4 * (br) * (bc))
 
 typedef struct gradient_shape {
-    int side;
+    int side, ds_bytes; /* for ds, where dq is added up in any order */
     skr_attention_shape of;
 } gradient_shape;
 static const gradient_shape gradient[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     {SIDE_##side,                                                                                                      \
-     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(type, d, dv, side, br, bc, stages),            \
+     EXCHANGE(kind, side, wv) ? 0 : SKR_ATTENTION_DS_BYTES(br, bc),                                                    \
+     {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm) * (wv), SHARED(kind, type, d, dv, side, br, bc, wv, stages),  \
       #kind " " #type " " #d}},
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel gradient_kernel[] = {
 #define SKR_GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                          \
     SKR_KERNEL_OF(FATBIN_##kind##_##type, "skr_attention_d" #side "_" #kind "_" #type "_" #d,                          \
-                  SHARED(type, d, dv, side, br, bc, stages) + BEHIND(kind, side, br, bc)),
+                  SHARED(kind, type, d, dv, side, br, bc, wv, stages) + BEHIND(kind, side, br, bc)),
 #include "attention_kernels.def"
 };
 static const skr_attention_shape bias[] = {
@@ -91,7 +95,7 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
     skr_attention_shape s = g->of;
     s.shared_bytes += skr_attention_bias_bytes(&s, job);
     if (g->side == SIDE_k && job->cuda.sums_at >= 0)
-        s.shared_bytes += SKR_ATTENTION_DS_BYTES(s.rows, s.columns);
+        s.shared_bytes += g->ds_bytes;
     return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan);
 }
 
@@ -99,13 +103,10 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
 static void plan_sums(skr_attention_job *job, const skr_target *target, const gradient_shape *q,
                       const gradient_shape *k, int64_t *at)
 {
-    int shared = k->of.shared_bytes + skr_attention_bias_bytes(&k->of, job) +
-                 SKR_ATTENTION_DS_BYTES(k->of.rows, k->of.columns) + SKR_ATTENTION_OWN;
+    int shared = k->of.shared_bytes + skr_attention_bias_bytes(&k->of, job) + k->ds_bytes + SKR_ATTENTION_OWN;
     job->cuda.sums_at = -1;
     if (job->deterministic || !job->dq.data || !job->dk.data || q->of.kind == KIND_any || k->of.kind == KIND_any ||
         q->of.d != k->of.d || shared > target->shared_bytes)
-        return;
-    if (job->bias.data && k->of.d > 64) /* an SM would have room for one block, and be slower than in order */
         return;
     job->cuda.sum_lines =
         job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_ceil_div(job->length, 16)) : job->length / 16 + job->batch + 2;

@@ -126,6 +126,8 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
         return skr_fail(call, SAKER_UNSUPPORTED, "%lld blocks of work: a GPU takes 2^31 - 1", (long long)blocks);
     /* Heads whose other side stays in the L2 cache while the pieces of this side pass. */
     int64_t other = skr_mul(keys ? job->length : job->length_k, (job->d + job->d_v) * skr_type_bytes(job->k.type));
+    if (keys && job->cuda.sums_at >= 0) /* and dq's sums, which are added to */
+        other += skr_mul(job->length, job->d * 4);
     int64_t section = skr_max(1, SKR_ATTENTION_L2 / skr_max(other, 1));
     section = keys ? skr_max(1, section / job->group) : skr_mul(section, job->group);
     job->cuda.grid[keys] = (skr_attention_grid){.pieces = (int32_t)skr_max(1, pieces),

@@ -6,8 +6,9 @@
  * the next product straight from the registers: nothing is exchanged between warps, and sums have one order, always.
  *   rows queries: s = q k^T,  dp = d_o v^T,  dq += ds k
  *   rows keys:    s = k q^T,  dp = v d_o^T,  dv += p d_o,  dk += ds q, over all heads that share the keys
- * WM warps share the rows; WV warps have the same rows and share the results' columns. Doubtful
- * sums are computed again carefully, as in attention_forward.cuh. */
+ * WM warps share the rows; WV warps have the same rows and share the results' columns. EXCHANGE: they share the scores,
+ * too, and p and ds go through shared memory, where the warps of all columns find them. Doubtful sums are computed
+ * again carefully, as in attention_forward.cuh. */
 #ifndef SKR_ATTENTION_GRADIENT_CUH
 #define SKR_ATTENTION_GRADIENT_CUH
 
@@ -24,21 +25,27 @@ SKR_DEVICE float2 *attention_stats(const skr_attention_job &job, const attention
 template <int T, int DK, int DV, int BR, int BC, int WM, int WV, int STAGES, bool FLIP, int KIND>
 struct attention_gradient {
     static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
+    static constexpr bool EXCHANGE = FLIP && !ANY && WV > 1;
     static constexpr int threads = 32 * WM * WV;
-    static constexpr int MI = BR / (16 * WM), NJ = BC / 8, KJ = DK / WV / 8, VJ = FLIP ? DV / WV / 8 : 2;
+    static constexpr int MI = BR / (16 * WM), NJ = BC / 8 / (EXCHANGE ? WV : 1), KJ = DK / WV / 8,
+                         VJ = FLIP ? DV / WV / 8 : 2;
     using k_tile = skr_tile<T, DK>;
     using v_tile = skr_tile<T, DV>;
     using scored = attention_scored<T, MI, NJ, FLIP>;
     using scores_of = attention_scores<MI, NJ, FLIP>;
     static constexpr int row_bytes = BR * (k_tile::row_bytes + v_tile::row_bytes);
     static constexpr int k_bytes = BC * k_tile::row_bytes, v_bytes = BC * v_tile::row_bytes;
-    static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP ? 8 * BC : 0);
-    static constexpr int shared_bytes = row_bytes + STAGES * stage_bytes;
+    static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP && !EXCHANGE ? 8 * BC : 0);
+    static constexpr int p_at = row_bytes + STAGES * stage_bytes + 8 * BC,
+                         ds_at = p_at + SKR_ATTENTION_DS_BYTES(BR, BC);
+    static constexpr int shared_bytes =
+        EXCHANGE ? ds_at + SKR_ATTENTION_DS_BYTES(BR, BC) : row_bytes + STAGES * stage_bytes;
     static_assert(DK / WV * k_tile::bytes % 128 == 0 && (!FLIP || DV / WV * v_tile::bytes % 128 == 0),
                   "columns of a warp begin where chunks do");
     static_assert(WM * WV * 16 * MI * 32 * (KJ > VJ ? KJ : VJ) <= shared_bytes, "results go through the same memory");
     static_assert(!FLIP || BC % 16 == 0, "tiles begin at multiples of 128 bytes");
-    static_assert(!SCORED || WV == 1, "a warp has the bias of its rows alone");
+    static_assert(!SCORED || WV == 1 || EXCHANGE, "a warp has the bias of its scores alone");
+    static_assert(!EXCHANGE || BC == 64, "p and ds lie as tiles do");
 
     struct state { /* in shared memory */
         attention_work w;
@@ -54,7 +61,7 @@ struct attention_gradient {
     const skr_attention_job &job;
     state &the;
     uint32_t memory; /* rows of k's width, of v's; then stages of columns */
-    int warp_row, warp_k, warp_v;
+    int warp_row, warp_column, warp_k, warp_v;
     float out_k[MI][KJ][4], out_v[MI][VJ][4];
     float2 stat[MI][2]; /* of the rows, unless FLIP */
     float slope_sum;
@@ -114,6 +121,7 @@ struct attention_gradient {
     {
         int warp = (int)threadIdx.x / 32;
         warp_row = warp % WM * (16 * MI);
+        warp_column = EXCHANGE ? warp / WM * (8 * NJ) : 0;
         warp_k = warp / WM * (8 * KJ), warp_v = FLIP ? warp / WM * (8 * VJ) : 0;
     }
 
@@ -143,12 +151,22 @@ struct attention_gradient {
         int head = head_of(n), first = tile_of(n) * BC;
         attention_load<T, DK, BC, threads, ANY>(stage(n), the.column_k, first, head * the.head_k);
         attention_load<T, DV, BC, threads, ANY>(stage(n) + k_bytes, the.column_v, first, head * the.head_v);
-        if (FLIP && threadIdx.x < BC) {
-            const attention_sequence &s = the.w.s;
-            int i = first + (int)threadIdx.x;
-            copy_async8_or_zero(stage(n) + k_bytes + v_bytes + 8 * threadIdx.x,
-                                attention_stats(job, s, the.w.h * (int)job.group + head) + i, i < s.rows);
-        }
+        if (FLIP && !EXCHANGE)
+            load_column_stats(n);
+    }
+
+    /* With EXCHANGE there is one place for them, which is free again when p and ds have been stored. */
+    __device__ __forceinline__ uint32_t column_stats(int n) const
+    {
+        return EXCHANGE ? memory + row_bytes + STAGES * stage_bytes : stage(n) + k_bytes + v_bytes;
+    }
+    __device__ __forceinline__ void load_column_stats(int n) const
+    {
+        const attention_sequence &s = the.w.s;
+        int i = tile_of(n) * BC + (int)threadIdx.x;
+        if (threadIdx.x < BC)
+            copy_async8_or_zero(column_stats(n) + 8 * threadIdx.x,
+                                attention_stats(job, s, the.w.h * (int)job.group + head_of(n)) + i, i < s.rows);
     }
 
     /* All sums of the block's rows. False: doubtful ones came out, nothing was written. */
@@ -171,6 +189,8 @@ struct attention_gradient {
                 load_columns(0);
             if (SCORED)
                 load_bias(0);
+            if (EXCHANGE)
+                load_column_stats(0);
             copy_async_commit();
         }
         for (int n = 0; n < the.total; n++) {
@@ -186,9 +206,11 @@ struct attention_gradient {
             copy_async_commit();
             int lane = here(threadIdx.x) & 31, tile = tile_of(n);
             int h = FLIP ? the.w.h * (int)job.group + head_of(n) : the.w.h;
-            scores_of scores{job, s, h, the.first + warp_row + (lane >> 2), tile * BC + 2 * (lane & 3)};
+            scores_of scores{job, s, h, the.first + warp_row + (lane >> 2), tile * BC + warp_column + 2 * (lane & 3)};
             bool inside = tile >= the.whole && tile < the.whole_end;
-            if constexpr (SCORED)
+            if constexpr (EXCHANGE)
+                exchange_step(scores, n, inside);
+            else if constexpr (SCORED)
                 scored_step(scores, n, inside);
             else
                 step(scores, n, inside);
@@ -215,20 +237,25 @@ struct attention_gradient {
         }
     }
 
+    using dq_part = attention_dq_part<T, DK, BR, BC, WM * WV>;
+
     /* out_k += ds columns; and dq's sums get what the block's keys give. */
     __device__ __forceinline__ void add_ds(const float (&ds)[MI][NJ][4], int n)
     {
-        using dq_part = attention_dq_part<T, DK, BR, BC, WM * WV>;
         if constexpr (FLIP && !ANY)
             if (in_any_order()) {
                 dq_part::store(memory + shared_bytes, ds, warp_row);
                 attention_add<T, DK>(out_k, ds, stage(n), warp_k);
                 __syncthreads();
-                dq_part::add(job, the.w.s, the.w.h * (int)job.group + head_of(n), tile_of(n) * BC,
-                             memory + shared_bytes, memory);
+                add_dq(n, memory + shared_bytes);
                 return;
             }
         add<DK>(out_k, ds, stage(n), warp_k);
+    }
+
+    __device__ __forceinline__ void add_dq(int n, uint32_t ds)
+    {
+        dq_part::add(job, the.w.s, the.w.h * (int)job.group + head_of(n), tile_of(n) * BC, ds, memory);
     }
 
     __device__ __forceinline__ void step(const scores_of &scores, int n, bool inside)
@@ -277,25 +304,86 @@ struct attention_gradient {
         add_ds(x, n);
     }
 
+    /* The same, each score by one warp. */
+    __device__ __forceinline__ void exchange_step(const scores_of &scores, int n, bool inside)
+    {
+        uint32_t columns = stage(n);
+        float x[MI][NJ][4], dp[MI][NJ][4], rest[MI][2] = {};
+        attention_scores_of<T, DK>(x, memory, warp_row, columns + warp_column * k_tile::row_bytes, false);
+        if constexpr (SCORED)
+            add_options(x, rest, scores, n);
+        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row,
+                                   columns + k_bytes + warp_column * v_tile::row_bytes, false);
+        if (!inside)
+            scores.limit(x);
+        if (SCORED && job.softcap > 0.0f)
+            exchange<true>(x, dp, rest);
+        else
+            exchange<false>(x, dp, rest);
+        __syncthreads();
+        if (n + 1 < the.total)
+            load_column_stats(n + 1);
+        copy_async_commit();
+        if (the.out_v.data)
+            add_kept<DV>(out_v, memory + p_at, columns + k_bytes, warp_v);
+        if (the.out_k.data)
+            add_kept<DK>(out_k, memory + ds_at, columns, warp_k);
+        if (in_any_order())
+            add_dq(n, memory + ds_at);
+    }
+
+    /* Scores and dp to p and ds, where all warps find them. CAPPED: see soften(). */
+    template <bool CAPPED> __device__ __forceinline__ void
+    exchange(const float (&x)[MI][NJ][4], const float (&dp)[MI][NJ][4], const float (&rest)[MI][2]) const
+    {
+        using kept = skr_tile<T, BC>;
+        float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
+        int lane = (int)here(threadIdx.x) & 31;
+        uint32_t to = memory + kept::at(warp_row + (lane >> 2), 0) + 4 * (lane & 3);
+        uint32_t at = column_stats(0) + 8 * warp_column + 16 * (lane & 3);
+#pragma unroll
+        for (int j = 0; j < NJ; j++) {
+            uint4 two = shared_load16(at + 64 * j);
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                float p[4], ds[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    float y = x[i][j][e], lse = __uint_as_float(e & 1 ? two.z : two.x);
+                    float delta = __uint_as_float(e & 1 ? two.w : two.y);
+                    p[e] = exp2_fast<true>(__fmaf_rn(y, unit, SCORED ? __fmaf_rn(rest[i][e >> 1], unit, -lse) : -lse));
+                    float slope = CAPPED ? p[e] * fmaxf(__fmaf_rn(y * y, bend, 1.0f), 0.0f) : p[e];
+                    ds[e] = slope == 0.0f ? 0.0f : slope * (dp[i][j][e] - delta);
+                }
+#pragma unroll
+                for (int r = 0; r < 2; r++) { /* rows 8 apart have their chunks in the same places */
+                    uint32_t line = (to ^ (uint32_t)((warp_column / 8 + j) << 4)) + (16 * i + 8 * r) * kept::row_bytes;
+                    shared_store4(line + p_at, pack2<T>(p[2 * r], p[2 * r + 1]));
+                    shared_store4(line + ds_at, pack2<T>(ds[2 * r], ds[2 * r + 1]));
+                }
+            }
+        }
+    }
+
+    /* out += x tile, where x is kept as a tile itself. */
+    template <int D, int OJ>
+    __device__ __forceinline__ void add_kept(float (&out)[MI][OJ][4], uint32_t x, uint32_t tile, int column)
+    {
+        using kept = skr_tile<T, BC>;
+        if (the.careful)
+            return attention_add_kept<T, D, BC, BC>(out, x, warp_row, tile, 0, column);
+        uint32_t place = here(kept::left_place(x, warp_row));
+        attention_add_left<T, D, BC / 8>(
+            out, [&](uint32_t(&a)[4], int i, int d) { kept::left(a, place, 16 * i, d); }, tile, column);
+    }
+
     /* The same with softcap, a bias or slopes. */
     __device__ __forceinline__ void scored_step(const scores_of &scores, int n, bool inside)
     {
         uint32_t columns = stage(n), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
-        scored options{scores};
         float x[MI][NJ][4], rest[MI][2] = {};
         attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
-        if (job.bias.data) {
-            options.add_bias(x, bias());
-            __syncwarp();
-            if (n + 1 < the.total)
-                load_bias(n + 1);
-            copy_async_commit();
-        }
-        if (job.slopes.data)
-            options.add_slopes(
-                x, job.cuda.over * job.slopes.data[scores.s.b * job.slopes.batch + scores.h * job.slopes.head], rest);
-        if (job.softcap > 0.0f)
-            options.cap(x);
+        add_options(x, rest, scores, n);
         if (!inside)
             scores.limit(x);
         if (job.softcap > 0.0f)
@@ -335,6 +423,25 @@ struct attention_gradient {
         add_ds(x, n);
     }
 
+    /* Bias, slopes (a part of them is left in rest) and softcap. */
+    __device__ __forceinline__ void add_options(float (&x)[MI][NJ][4], float (&rest)[MI][2], const scores_of &scores,
+                                                int n) const
+    {
+        scored options{scores};
+        if (job.bias.data) {
+            options.add_bias(x, bias());
+            __syncwarp();
+            if (n + 1 < the.total)
+                load_bias(n + 1);
+            copy_async_commit();
+        }
+        if (job.slopes.data)
+            options.add_slopes(
+                x, job.cuda.over * job.slopes.data[scores.s.b * job.slopes.batch + scores.h * job.slopes.head], rest);
+        if (job.softcap > 0.0f)
+            options.cap(x);
+    }
+
     /* Scores to p times the derivative of softcap; FLIP: and p alone, as left operands. A score of -infinity would make
      * that derivative one, too, and 0 times it is no number. */
     template <bool CAPPED, int PI, int PJ> __device__ __forceinline__ void
@@ -368,7 +475,8 @@ struct attention_gradient {
 
     __device__ __forceinline__ uint32_t bias() const
     {
-        return memory + shared_bytes + (FLIP && job.cuda.sums_at >= 0 ? SKR_ATTENTION_DS_BYTES(BR, BC) : 0) +
+        return memory + shared_bytes +
+               (FLIP && !EXCHANGE && job.cuda.sums_at >= 0 ? SKR_ATTENTION_DS_BYTES(BR, BC) : 0) +
                threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
     }
 
@@ -376,7 +484,7 @@ struct attention_gradient {
     {
         if (!job.bias.data)
             return;
-        int first = tile_of(n) * BC, row = the.first + warp_row;
+        int first = tile_of(n) * BC + warp_column, row = the.first + warp_row;
         scored::load_bias(bias(), the.bias, FLIP ? first : row, FLIP ? row : first, head_of(n) * the.head_bias);
     }
 

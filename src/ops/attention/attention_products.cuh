@@ -107,17 +107,47 @@ SKR_DEVICE void attention_add(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4]
         o, [&](uint32_t(&a)[4], int i, int d) { as_left<T>(a, x[i], d); }, b, column);
 }
 
-/* The same without products with 0, one row of b after the other: an infinity or a NaN of b stays with the rows of x
- * that do see it. x goes through `scratch`, a tile of columns of DS, at `row`; only one of the warps that have the same
- * rows writes it. For the whole block. */
+/* o += x b for KEYS rows of b from `first` on, without products with 0, one row after the other: an infinity or a NaN
+ * of b stays with the rows of x that do see it. x is kept as a tile of columns of DS. */
+template <int T, int D, int DS, int KEYS, int MI, int OJ>
+SKR_DEVICE void attention_add_kept(float (&o)[MI][OJ][4], uint32_t x, int row, uint32_t b, int first, int column)
+{
+    using tile = skr_tile<T, D>;
+    using kept = skr_tile<T, DS>;
+    int lane = threadIdx.x & 31;
+    row += lane >> 2;
+#pragma unroll 1
+    for (int k = 0; k < KEYS; k++) {
+        float p[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float pair[2];
+                kept::load_pair(x, row + 16 * i + 8 * r, k & ~1, pair);
+                p[i][r] = k & 1 ? pair[1] : pair[0];
+            }
+#pragma unroll
+        for (int j = 0; j < OJ; j++) {
+            float f[2];
+            tile::load_pair(b, first + k, column + 8 * j + 2 * (lane & 3), f);
+#pragma unroll
+            for (int i = 0; i < MI; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    o[i][j][e] = p[i][e >> 1] == 0.0f ? o[i][j][e] : __fmaf_rn(p[i][e >> 1], f[e & 1], o[i][j][e]);
+        }
+    }
+}
+
+/* The same of x in registers, which goes through `scratch`, a tile of columns of DS, at `row`; only one of the warps
+ * that have the same rows writes it. For the whole block. */
 template <int T, int D, int DS, int MI, int NJ, int OJ>
 SKR_DEVICE void attention_add_seen(float (&o)[MI][OJ][4], const float (&x)[MI][NJ][4], uint32_t b, int column,
                                    uint32_t scratch, int row)
 {
-    using tile = skr_tile<T, D>;
     using through = skr_tile<T, DS>;
     int lane = threadIdx.x & 31;
-    row += lane >> 2;
     constexpr int KEYS = DS < 8 * NJ ? DS : 8 * NJ; /* at a time: the scratch has no more columns */
 #pragma unroll
     for (int first = 0; first < 8 * NJ; first += KEYS) {
@@ -129,31 +159,10 @@ SKR_DEVICE void attention_add_seen(float (&o)[MI][OJ][4], const float (&x)[MI][N
                 for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                     for (int r = 0; r < 2; r++)
-                        through::store_pair(scratch, row + 16 * i + 8 * r, 8 * j + 2 * (lane & 3),
+                        through::store_pair(scratch, row + (lane >> 2) + 16 * i + 8 * r, 8 * j + 2 * (lane & 3),
                                             x[i][first / 8 + j][2 * r], x[i][first / 8 + j][2 * r + 1]);
         __syncthreads();
-#pragma unroll 1
-        for (int k = 0; k < KEYS; k++) {
-            float p[MI][2];
-#pragma unroll
-            for (int i = 0; i < MI; i++)
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    float pair[2];
-                    through::load_pair(scratch, row + 16 * i + 8 * r, k & ~1, pair);
-                    p[i][r] = k & 1 ? pair[1] : pair[0];
-                }
-#pragma unroll
-            for (int j = 0; j < OJ; j++) {
-                float f[2];
-                tile::load_pair(b, first + k, column + 8 * j + 2 * (lane & 3), f);
-#pragma unroll
-                for (int i = 0; i < MI; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        o[i][j][e] = p[i][e >> 1] == 0.0f ? o[i][j][e] : __fmaf_rn(p[i][e >> 1], f[e & 1], o[i][j][e]);
-            }
-        }
+        attention_add_kept<T, D, DS, KEYS>(o, scratch, row, b, first, column);
     }
     __syncthreads();
 }
