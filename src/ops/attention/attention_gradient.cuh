@@ -152,7 +152,7 @@ struct attention_gradient {
         attention_load<T, DK, BC, threads, ANY>(stage(n), the.column_k, first, head * the.head_k);
         attention_load<T, DV, BC, threads, ANY>(stage(n) + k_bytes, the.column_v, first, head * the.head_v);
         if (FLIP && !EXCHANGE)
-            load_column_stats(n);
+            load_column_stats(n, head, first);
     }
 
     /* With EXCHANGE there is one place for them, which is free again when p and ds have been stored. */
@@ -160,13 +160,14 @@ struct attention_gradient {
     {
         return EXCHANGE ? memory + row_bytes + STAGES * stage_bytes : stage(n) + k_bytes + v_bytes;
     }
-    __device__ __forceinline__ void load_column_stats(int n) const
+    __device__ __forceinline__ void load_column_stats(int n, int head, int first) const
     {
-        const attention_sequence &s = the.w.s;
-        int i = tile_of(n) * BC + (int)threadIdx.x;
-        if (threadIdx.x < BC)
+        if (threadIdx.x < BC) {
+            const attention_sequence &s = the.w.s;
+            int i = first + (int)threadIdx.x;
             copy_async8_or_zero(column_stats(n) + 8 * threadIdx.x,
-                                attention_stats(job, s, the.w.h * (int)job.group + head_of(n)) + i, i < s.rows);
+                                attention_stats(job, s, the.w.h * (int)job.group + head) + i, i < s.rows);
+        }
     }
 
     /* All sums of the block's rows. False: doubtful ones came out, nothing was written. */
@@ -190,7 +191,7 @@ struct attention_gradient {
             if (SCORED)
                 load_bias(0);
             if (EXCHANGE)
-                load_column_stats(0);
+                load_column_stats(0, head_of(0), tile_of(0) * BC);
             copy_async_commit();
         }
         for (int n = 0; n < the.total; n++) {
@@ -322,7 +323,7 @@ struct attention_gradient {
             exchange<false>(x, dp, rest);
         __syncthreads();
         if (n + 1 < the.total)
-            load_column_stats(n + 1);
+            load_column_stats(n + 1, head_of(n + 1), tile_of(n + 1) * BC);
         copy_async_commit();
         if (the.out_v.data)
             add_kept<DV>(out_v, memory + p_at, columns + k_bytes, warp_v);

@@ -3,7 +3,8 @@
  *
  * One pass over the row: blocks of vectors are compared with the smallest survivor so far, and only a block with
  * something larger (or a NaN) is looked at element by element. Few survivors are kept sorted by insertion; many are
- * collected until there are twice as many as wanted, then cut to the best k. Elements that come later lose against an
+ * collected until there are twice as many as wanted, then cut to the best k; where k is a good part of the row, a count
+ * of the leading bits first says what is too small to be collected at all. Elements that come later lose against an
  * equal survivor, so only what is strictly larger counts. */
 #include "../../cpu/rows.h"
 #include "../../cpu/simd/vmath.h"
@@ -229,19 +230,49 @@ SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
     }
 }
 
+/* A bound that at least k elements reach, by the leading bits of their keys: new survivors must beat what is just below
+ * it. Here -0 and NaNs with a sign count as smaller than they are, so that the bound may be too low, never too high. */
+SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
+{
+    enum { DIGIT = 11, SHIFT = 32 - DIGIT, LOWEST = 0x00800000 >> SHIFT };
+    uint32_t count[1 << DIGIT] = {0}, digit = (1 << DIGIT) - 1;
+    float f[2 * SKR_LANES];
+    for (int64_t i = 0; i < n; i += 2 * SKR_LANES) {
+        int left = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
+        v_store2(SKR_F32, f, 0, left < 2 * SKR_LANES ? v_load2_n(type, x, i, left) : v_load2(type, x, i));
+        for (int k = 0; k < left; k++) {
+            uint32_t u = bits_of(f[k]);
+            count[(u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000)) >> SHIFT]++;
+        }
+    }
+    for (int64_t above = count[digit]; above < s->k && digit > LOWEST; above += count[digit])
+        digit--;
+    if (digit > LOWEST) /* at -infinity and below, value_of() gives no number to compare with */
+        s->least = ((((uint64_t)digit << SHIFT) - 1) << 32) - 1; /* one less than the bound: 0 does not beat -0 */
+}
+
+enum { OFTEN = 64 }; /* rows of up to so many times k have the bound set first */
+
+SKR_FN void scan_row(int type, const void *x, int64_t n, survivors *s)
+{
+    if (s->k > SKR_TOPK_INSERT && n < OFTEN * s->k)
+        set_bound(type, x, n, s);
+    scan(type, x, n, s);
+}
+
 static void scan_f32(const void *x, int64_t n, survivors *s)
 {
-    scan(SKR_F32, x, n, s);
+    scan_row(SKR_F32, x, n, s);
 }
 
 static void scan_f16(const void *x, int64_t n, survivors *s)
 {
-    scan(SKR_F16, x, n, s);
+    scan_row(SKR_F16, x, n, s);
 }
 
 static void scan_bf16(const void *x, int64_t n, survivors *s)
 {
-    scan(SKR_BF16, x, n, s);
+    scan_row(SKR_BF16, x, n, s);
 }
 
 /* f becomes its softmax; the first is the largest. */
