@@ -3,7 +3,7 @@
  *
  * A block owns BR rows, queries or keys of a head, and passes over the BC columns at a time that they meet. p and ds
  * are computed again from lse in the kernel that needs them, with rows and columns so that each is the left operand of
- * the next product straight from the registers: nothing is exchanged between warps, and sums have one order, always.
+ * the next product straight from the registers, and sums have one order, always.
  *   rows queries: s = q k^T,  dp = d_o v^T,  dq += ds k
  *   rows keys:    s = k q^T,  dp = v d_o^T,  dv += p d_o,  dk += ds q, over all heads that share the keys
  * WM warps share the rows; WV warps have the same rows and share the results' columns. EXCHANGE: they share the scores,
@@ -305,7 +305,7 @@ struct attention_gradient {
         add_ds(x, n);
     }
 
-    /* The same, each score by one warp. */
+    /* As step() or scored_step(), each score by one warp. */
     __device__ __forceinline__ void exchange_step(const scores_of &scores, int n, bool inside)
     {
         uint32_t columns = stage(n);
@@ -378,7 +378,7 @@ struct attention_gradient {
             out, [&](uint32_t(&a)[4], int i, int d) { kept::left(a, place, 16 * i, d); }, tile, column);
     }
 
-    /* The same with softcap, a bias or slopes. */
+    /* As step(), with softcap, a bias or slopes. */
     __device__ __forceinline__ void scored_step(const scores_of &scores, int n, bool inside)
     {
         uint32_t columns = stage(n), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
