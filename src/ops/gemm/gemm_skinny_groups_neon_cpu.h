@@ -46,6 +46,7 @@ typedef struct group_columns {
     const uint8_t *b, *a; /* a: as groups_order makes it */
     int64_t pitch;
     int64_t k, group;    /* multiples of SPAN */
+    int64_t before, all; /* k's before b's first, and altogether */
     int64_t block;       /* k's of a k block */
     const float *scales; /* of the first column and group, or NULL */
     int64_t scale_row, scale_column;
@@ -149,13 +150,14 @@ static void wide_scales(const group_columns *g, int j, int cols, int64_t first, 
 /* cols up to WIDE columns from j on; those that are not there are the last one again. */
 static void wide_columns(int nibbles, const group_columns *g, int j, int cols, float *out, int64_t ld)
 {
-    enum { GROUPS = 8 }; /* at a time */
-    _Alignas(64) float t[2 * WIDE] = {0}, scales[GROUPS * WIDE];
+    enum { GROUPS = 8 }; /* at a time, where scales are gathered */
+    float scales[GROUPS * WIDE];
+    wide_sums sums = {.t = {0}};
     bool as_they_lie = g->scales && g->scale_column == 1 && cols == WIDE;
     wide_run run = {.scale_row = as_they_lie ? g->scale_row : WIDE};
     for (int64_t k = 0, first = 0; k < g->k; k += run.groups * run.units * WIDE_UNIT, first += run.groups) {
         int64_t left = g->k - k, whole = left / g->group; /* the last group may have fewer k's */
-        run.groups = whole < 1 ? 1 : whole < GROUPS ? whole : GROUPS;
+        run.groups = whole < 1 ? 1 : whole < GROUPS || as_they_lie ? whole : GROUPS;
         run.units = (whole < 1 ? left : g->group) / WIDE_UNIT;
         run.a = g->a + k * 4;
         for (int c = 0; c < WIDE; c++)
@@ -163,11 +165,13 @@ static void wide_columns(int nibbles, const group_columns *g, int j, int cols, f
         run.scales = as_they_lie ? g->scales + first * g->scale_row + j : scales;
         if (!as_they_lie)
             wide_scales(g, j, cols, first, run.groups, scales);
-        (nibbles ? wide_i4 : wide_i8)(&run, t);
+        int64_t here = g->before + k, next = here + run.groups * run.units * WIDE_UNIT;
+        run.ahead = (next < g->all ? next - here : -here) / (nibbles ? 2 : 1) + (next < g->all ? 0 : WIDE * g->pitch);
+        (nibbles ? wide_i4 : wide_i8)(&run, &sums);
     }
     for (int r = 0; r < g->rows; r++)
         for (int c = 0; c < cols; c++)
-            out[r * ld + j + c] = t[c / 2 * 4 + r * 2 + c % 2];
+            out[r * ld + j + c] = sums.t[c / 2 * 4 + r * 2 + c % 2];
 }
 
 /* ---------------------------------------------------------------- i8 x i4, one or two rows: dot products
@@ -293,6 +297,8 @@ static group_columns columns_from(const job_t *job, const side *b, const uint8_t
                        .a = a,
                        .pitch = nibbles ? b->rs / 2 : b->rs,
                        .k = job->k - k0,
+                       .before = k0,
+                       .all = job->k,
                        .group = job->group,
                        .block = job->seg * job->segs,
                        .scale_row = job->b_scale.row,
