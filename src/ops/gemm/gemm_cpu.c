@@ -280,11 +280,11 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     bool groups = false, done = false;
 #if defined(SKR_LEVEL_neonmm)
     groups = skinny_groups(job, &s->b);
-    if (groups && skinny_dots(job)) {
-        groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
+    if (groups && (skinny_dots(job) || job->kind == SKR_GEMM_BF16)) {
+        (skinny_dots(job) ? groups_by_dots : groups_by_widening)(job, &s->b, a, n0, cols, room, sums, ld);
         done = true;
     } else if (groups) {
-        groups_order(job, a, room);
+        even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
         a = room;
     }
 #endif

@@ -18,7 +18,7 @@
 #include "../../cpu/gemm/widen_neon.h"
 #include "gemm_cpu.h"
 
-enum { WIDE = 8, WIDE_UNIT = 16 }; /* columns; k values of a unit */
+enum { WIDE = 8, WIDE_UNIT = 16, WIDE_AHEAD = 512 }; /* columns; k values of a unit; bytes that are fetched ahead */
 
 #if defined(SKR_LEVEL_neonmm)
 
@@ -27,18 +27,22 @@ typedef struct wide_run {
     const uint8_t *b[WIDE];
     const uint8_t *a;    /* two rows: four k's of one, the same of the other, and so on */
     int64_t groups;      /* at least one */
-    int64_t units;       /* of a group; at least one */
+    int64_t units;       /* of a group; at least two */
     const float *scales; /* of the first group's columns; each next group's are scale_row further */
     int64_t scale_row;
-    int64_t ahead; /* bytes from here to what is read after these groups, in every column */
 } wide_run;
 
-/* What a run adds to, and room for nibbles on their way. */
+/* What runs add to: four blocks of two rows and two columns. */
 typedef struct wide_sums {
-    _Alignas(64) float t[2 * WIDE]; /* four blocks of two rows and two columns */
-    uint8_t nibbles[WIDE * WIDE_UNIT];
+    _Alignas(64) float t[2 * WIDE];    /* of the groups of a k block so far */
+    uint8_t nibbles[WIDE * WIDE_UNIT]; /* on their way */
+    float total[2 * WIDE];             /* of the k blocks before */
+    int64_t left, of_block;            /* groups until the k block's end; of a k block */
+    int64_t last, next; /* from `last` bytes of this run on, what will be read soon is `next` bytes further */
 } wide_sums;
-_Static_assert(offsetof(wide_sums, nibbles) == 64, "the assembly says so");
+_Static_assert(offsetof(wide_sums, nibbles) == 64 && offsetof(wide_sums, total) == 192 &&
+                   offsetof(wide_sums, left) == 256 && offsetof(wide_sums, last) == 272,
+               "the assembly says so");
 
 /* Half a unit's two links of the chain in acc; its registers take the next unit's bytes from low and high. */
 #define WIDE_MULTIPLY(acc, a0, a1, v0, v1, low, high)                                                                  \
@@ -151,21 +155,37 @@ _Static_assert(offsetof(wide_sums, nibbles) == 64, "the assembly says so");
     "fmla v30.4s, v" #acc ".4s, v31.4s\n"                                                                              \
     "str q30, [%[t], #" #pair " * 16]\n"
 
-/* Scales of a group are a line of their own, 16 columns of them: the next one's on its way to L2 (rows of a
- * power-of-two width are in one set of L1). */
+/* After a group. Its scales may be a line of their own, of 16 columns: the next one's on its way to L2 (rows of a
+ * power-of-two width are in one set of L1). After the last of a k block: total += t, and t begins anew. */
+#define WIDE_BLOCK(pair)                                                                                               \
+    "ldr q30, [%[t], #" #pair " * 16]\n"                                                                               \
+    "ldr q31, [%[t], #192 + " #pair " * 16]\n"                                                                         \
+    "fadd v31.4s, v31.4s, v30.4s\n"                                                                                    \
+    "str q31, [%[t], #192 + " #pair " * 16]\n"                                                                         \
+    "str q22, [%[t], #" #pair " * 16]\n"
 #define WIDE_SCALES                                                                                                    \
     WIDE_SCALE(22, 0)                                                                                                  \
     WIDE_SCALE(23, 1)                                                                                                  \
     WIDE_SCALE(24, 2)                                                                                                  \
     WIDE_SCALE(25, 3)                                                                                                  \
     "prfm pldl2keep, [%[scales], #64]\n"                                                                               \
-    "add %[scales], %[scales], %[scale_row], lsl #2\n"
+    "add %[scales], %[scales], %[scale_row], lsl #2\n"                                                                 \
+    "ldp %[x], %[y], [%[t], #256]\n"                                                                                   \
+    "subs %[x], %[x], #1\n"                                                                                            \
+    "csel %[y], %[y], %[x], eq\n"                                                                                      \
+    "str %[y], [%[t], #256]\n"                                                                                         \
+    "b.ne 4f\n"                                                                                                        \
+    "movi v22.2d, #0\n" WIDE_BLOCK(0) WIDE_BLOCK(1) WIDE_BLOCK(2) WIDE_BLOCK(3) "4:\n"
 
-/* Once a line: the same place of the next groups, on its way to L1. */
+/* Once a line: what comes WIDE_AHEAD bytes later, on its way to L1. After a column's end that is in the next eight. */
 #define WIDE_FETCH                                                                                                     \
     "tst %[at], #63\n"                                                                                                 \
     "b.ne 3f\n"                                                                                                        \
-    "add %[x], %[at], %[ahead]\n"                                                                                      \
+    "ldp %[x], %[y], [%[t], #272]\n"                                                                                   \
+    "cmp %[at], %[x]\n"                                                                                                \
+    "csel %[x], %[y], xzr, ge\n"                                                                                       \
+    "add %[x], %[x], %[at]\n"                                                                                          \
+    "add %[x], %[x], %[ahead]\n"                                                                                       \
     "prfm pldl1keep, [%[b0], %[x]]\n"                                                                                  \
     "prfm pldl1keep, [%[b1], %[x]]\n"                                                                                  \
     "prfm pldl1keep, [%[b2], %[x]]\n"                                                                                  \
@@ -194,7 +214,7 @@ _Static_assert(offsetof(wide_sums, nibbles) == 64, "the assembly says so");
             : [a] "+r"(a), [scales] "+r"(scales), [groups] "+r"(groups), [left] "+r"(left), [at] "+r"(at),             \
               [n] "=&r"(n), [x] "=&r"(x), [y] "=&r"(y), [even_x] "=&r"(even_x), [even_y] "=&r"(even_y)                 \
             : [t] "r"(sums), [tables] "r"(table), [units] "r"(run->units), [scale_row] "r"(run->scale_row),            \
-              [ahead] "r"(run->ahead), [mask] "r"(0x0f0f0f0f0f0f0f0f), [b0] "r"(run->b[0]), [b1] "r"(run->b[1]),       \
+              [mask] "r"(0x0f0f0f0f0f0f0f0f), [ahead] "i"(WIDE_AHEAD), [b0] "r"(run->b[0]), [b1] "r"(run->b[1]),       \
               [b2] "r"(run->b[2]), [b3] "r"(run->b[3]), [b4] "r"(run->b[4]), [b5] "r"(run->b[5]), [b6] "r"(run->b[6]), \
               [b7] "r"(run->b[7])                                                                                      \
             : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",  \
