@@ -18,7 +18,7 @@
 #include "../../cpu/gemm/widen_neon.h"
 #include "gemm_cpu.h"
 
-enum { WIDE = 8, WIDE_UNIT = 16, WIDE_AHEAD = 512 }; /* columns; k values of a unit; bytes that are fetched ahead */
+enum { WIDE = 8, WIDE_UNIT = 16, WIDE_AHEAD = 768 }; /* columns; k values of a unit; bytes that are fetched ahead */
 
 #if defined(SKR_LEVEL_neonmm)
 
