@@ -129,11 +129,12 @@ static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
 
 /* ---------------------------------------------------------------- bf16 x i8 and i4, one or two rows */
 
-/* The first two rows of a's panel, without the others between: these would take most of L1. */
-static void two_rows(const uint8_t *a, int64_t k, uint8_t *to)
+/* A panel of a as its first two rows alone: with the others between they would take most of L1, and every task reads
+ * them. */
+static void two_rows(int64_t k, uint8_t *a)
 {
     for (int64_t p = 0; p < k; p += 4)
-        vst1q_u8(to + p * 4, vld1q_u8(a + p * 16));
+        vst1q_u8(a + p * 4, vld1q_u8(a + p * 16));
 }
 
 /* Scales of groups first ... first + n - 1 where they are not eight neighbours. Groups that are neighbours themselves,
@@ -295,6 +296,12 @@ static bool skinny_groups(const job_t *job, const side *b)
            job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
+/* Whether the tasks of a product will be groups_by_widening's. */
+static bool skinny_widened(const job_t *job, const side *b)
+{
+    return job->kind == SKR_GEMM_BF16 && job->n_blocks && !job->dbias.data && skinny_groups(job, b);
+}
+
 static bool skinny_dots(const job_t *job)
 {
     return job->kind == SKR_GEMM_I8 && job->m <= 2 && job->group <= MAX_DOT_GROUP;
@@ -329,12 +336,11 @@ static void groups_by_dots(const job_t *job, const side *b, const char *a, int64
     (job->m == 1 ? dots_1 : dots_2)(&g, cols, out, ld);
 }
 
-/* The same by widening the weights. */
-static void groups_by_widening(const job_t *job, const side *b, const char *a, int64_t n0, int cols, char *room,
-                               float *out, int64_t ld)
+/* The same by widening the weights. a: as two_rows leaves it. */
+static void groups_by_widening(const job_t *job, const side *b, const char *a, int64_t n0, int cols, float *out,
+                               int64_t ld)
 {
-    two_rows((const uint8_t *)a, job->k, (uint8_t *)room);
-    group_columns g = columns_from(job, b, (const uint8_t *)room, 0, n0);
+    group_columns g = columns_from(job, b, (const uint8_t *)a, 0, n0);
     for (int j = 0; j < cols; j += WIDE)
         wide_columns(b->type == SKR_I4, &g, j, cols - j < WIDE ? cols - j : WIDE, out, ld);
 }
