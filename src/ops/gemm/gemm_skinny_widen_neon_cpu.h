@@ -6,7 +6,7 @@
  * them. It sends an instruction after the one whose result it waits for; tables have two of the pipes, so what follows
  * a table at once shares those two with it (8 instructions in 4 cycles, where all pipes need 2). Hence assembly, and a
  * pipeline: a unit (16 k's of two columns, one link of their chain of sums) is multiplied while the next ones are at
- * earlier stages of becoming bf16, and nothing follows its table in less than a unit or two.
+ * earlier stages of becoming bf16, and bytes are joined a unit or two after their tables.
  *
  * Registers: 0 to 3 are a's, for each four k's of a unit; 4 and 5 tables (i8: 4 and 6, a table and a mask); 18 to 21
  * the unit as bf16, 22 to 25 sums of four pairs of columns. */
