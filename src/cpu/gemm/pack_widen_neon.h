@@ -38,6 +38,30 @@ SKR_FN uint8x16_t signed_nibbles(uint8x16_t v)
     return vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 4));
 }
 
+/* ---------------------------------------------------------------- the order of k's beside i4 weights
+ *
+ * Two nibbles of a byte go different ways, and so do even and odd bytes. Where bf16 meets i4, panels of both have
+ * every whole 16 k's of a segment in the order in which that leaves them: 0 4 8 12, 1 5 9 13, 2 6 10 14, 3 7 11 15. */
+
+enum { TURN = 16 };
+
+/* Each row's sixteen k's, four groups of four, transposed: whole ones among k of a panel of R rows. */
+static void turn_ks(int R, int64_t k, uint16_t *panel)
+{
+    for (; k >= TURN; k -= TURN, panel += TURN * R)
+        for (int r = 0; r < R; r += 2) { /* two rows are a vector */
+            uint16_t *at = panel + r * 4;
+            uint16x8_t g0 = vld1q_u16(at), g1 = vld1q_u16(at + 4 * R), g2 = vld1q_u16(at + 8 * R),
+                       g3 = vld1q_u16(at + 12 * R);
+            uint32x4_t x0 = vreinterpretq_u32_u16(vtrn1q_u16(g0, g1)), x1 = vreinterpretq_u32_u16(vtrn2q_u16(g0, g1));
+            uint32x4_t y0 = vreinterpretq_u32_u16(vtrn1q_u16(g2, g3)), y1 = vreinterpretq_u32_u16(vtrn2q_u16(g2, g3));
+            vst1q_u16(at, vreinterpretq_u16_u32(vtrn1q_u32(x0, y0)));
+            vst1q_u16(at + 4 * R, vreinterpretq_u16_u32(vtrn1q_u32(x1, y1)));
+            vst1q_u16(at + 8 * R, vreinterpretq_u16_u32(vtrn2q_u32(x0, y0)));
+            vst1q_u16(at + 12 * R, vreinterpretq_u16_u32(vtrn2q_u32(x1, y1)));
+        }
+}
+
 /* ---------------------------------------------------------------- k's are neighbours */
 
 static int64_t widen_i8_bf16(const uint8_t *from, int64_t rs, int64_t k, uint8_t *to)
@@ -63,8 +87,9 @@ static int64_t widen_i4_bf16(const uint8_t *from, int64_t rs, int64_t k, uint8_t
     for (; p + STEP <= k; p += STEP, from += STEP / 2, to += STEP / 4 * GROUP)
         for (int c = 0; c < WIDEN_COLUMNS; c += 2) {
             uint8x16_t x = next_bytes(from + c * rs), y = next_bytes(from + (c + 1) * rs), out[8];
-            nibbles_bf16(zip_halves(0, x, y), out);
-            nibbles_bf16(zip_halves(1, x, y), out + 4);
+            uint64x2_t u = vreinterpretq_u64_u8(x), v = vreinterpretq_u64_u8(y);
+            nibbles_bf16(vreinterpretq_u8_u64(vzip1q_u64(u, v)), out);
+            nibbles_bf16(vreinterpretq_u8_u64(vzip2q_u64(u, v)), out + 4);
             UNROLLED
             for (int i = 0; i < 8; i++)
                 vst1q_u8(to + i * GROUP + c * 8, out[i]);
@@ -115,10 +140,10 @@ SKR_FN void transpose_nibbles(const uint8_t *from, int64_t ks, uint8x16_t out[3]
 
 static int64_t widen_across_i4_bf16(const uint8_t *from, int64_t ks, int64_t k, uint8_t *to)
 {
-    int64_t p = 0;
-    for (; p + 4 <= k; p += 4, from += 4 * ks, to += WIDEN_COLUMNS * 8) {
+    int64_t p = 0, turned = k / TURN * TURN;
+    for (; p < turned; p += 4, to += WIDEN_COLUMNS * 8) {
         uint8x16_t index[3];
-        transpose_nibbles(from, ks, index);
+        transpose_nibbles(from + (p / TURN * TURN + p % TURN / 4) * ks, 4 * ks, index);
         UNROLLED
         for (int i = 0; i < 3; i++) {
             uint8x16_t low = vqtbl1q_u8(vld1q_u8(widen_i4[0]), index[i]);

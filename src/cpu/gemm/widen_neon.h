@@ -20,17 +20,16 @@ static const uint8_t widen_i8[2][16] = {
     {0x43, 0x42, 0x42, 0x41, 0x41, 0x40, 0x40, 0x3f, 0x00},
     {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128}};
 
-/* 32 nibbles, in their order. */
+/* 16 k's of two columns, eight bytes of each: four k's of both at a time, in the order of turn_ks. */
 SKR_FN void nibbles_bf16(uint8x16_t v, uint8x16_t out[4])
 {
-    uint8x16_t even = vandq_u8(v, vld1q_u8(widen_i4[2])), odd = vshrq_n_u8(v, 4);
-    uint8x16_t index[2] = {vzip1q_u8(even, odd), vzip2q_u8(even, odd)};
+    uint8x16_t index[2] = {vandq_u8(v, vld1q_u8(widen_i4[2])), vshrq_n_u8(v, 4)}; /* even k's, odd ones */
     UNROLLED
     for (int i = 0; i < 2; i++) {
         uint8x16_t low = vqtbl1q_u8(vld1q_u8(widen_i4[0]), index[i]);
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(widen_i4[1]), index[i]);
-        out[2 * i] = vzip1q_u8(low, high);
-        out[2 * i + 1] = vzip2q_u8(low, high);
+        out[i] = vtrn1q_u8(low, high);
+        out[2 + i] = vtrn2q_u8(low, high);
     }
 }
 

@@ -79,6 +79,11 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
             pack_panel(job, &s, c.n0, c.step, c.n, block, panel(job, is_b, batch, block, p));
         }
     }
+#if defined(SKR_LEVEL_neonmm)
+    side b = side_of(job, 1, batch);
+    if (!is_b && skinny_widened(job, &b)) /* one panel: its k blocks follow each other */
+        two_rows(job->k, (uint8_t *)panel(job, 0, batch, 0, 0));
+#endif
 }
 
 /* Task `task` of one side: some panels of one batch. */
@@ -283,8 +288,11 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     if (groups && skinny_dots(job)) {
         groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
         done = true;
+    } else if (groups && job->kind == SKR_GEMM_BF16) {
+        groups_by_widening(job, &s->b, a, n0, cols, sums, ld);
+        done = true;
     } else if (groups) {
-        groups_order(job, a, room);
+        even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
         a = room;
     }
 #endif

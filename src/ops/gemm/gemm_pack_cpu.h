@@ -207,6 +207,16 @@ static int64_t widen_panel(const job_t *job, const side *s, int64_t r0, int step
     return 0;
 }
 
+/* The k's of a segment that is packed in their order, but for the first `done`, in that of the panels. */
+static void order_ks(const job_t *job, int R, int64_t done, int64_t k, char *panel)
+{
+#if defined(SKR_LEVEL_neonmm)
+    if (job->kind == SKR_GEMM_BF16 && job->b.at.type == SKR_I4)
+        turn_ks(R, k - done, (uint16_t *)panel + done * R);
+#endif
+    (void)job, (void)R, (void)done, (void)k, (void)panel;
+}
+
 /* Rows r0, r0 + step, ... of k block `block`. */
 static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, int rows, int64_t block, char *to)
 {
@@ -219,10 +229,12 @@ static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, in
         if (moved(job, s) && (s->is_b || !job->gather.data)) {
             pack_moved(job->kind, (const char *)s->data + (s->at + r0 * s->rs + k0 * s->ks) * size, s->rs * step, s->ks,
                        rows, R, KU, k, pad, to);
+            order_ks(job, R, 0, k, to);
             continue;
         }
         int64_t done = widen_panel(job, s, r0, step, rows, k0, k, to);
         pack_converted(job, s, r0, step, rows, R, KU, k0 + done, k - done, pad - done, to + done * R * size);
+        order_ks(job, R, done, k, to);
     }
 }
 
@@ -243,6 +255,8 @@ static void pack_across(const job_t *job, const side *s, int64_t r0, int64_t n, 
                 pack_moved(job->kind, from + i * R * size, 1, s->ks, R, R, KU, part < 0 ? 0 : part, padded,
                            to + i * each + p * R * size);
         }
+        for (int64_t i = 0; i < n; i++)
+            order_ks(job, R, 0, k, to + i * each);
     }
 }
 

@@ -168,7 +168,7 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
 
 skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level)
 {
-    skr_gemm_tag tag = {.magic = "skrpack",
+    skr_gemm_tag tag = {.magic = "skrpck2",
                         .kind = job->kind,
                         .type = job->b.at.type,
                         .gated = job->gated,

@@ -129,45 +129,63 @@ static void even_odd(const uint8_t *a, int64_t k, uint8_t *to)
 
 /* ---------------------------------------------------------------- bf16 x i8 and i4, one or two rows */
 
-/* The first two rows of a's panel, without the others between: these would take most of L1. */
-static void two_rows(const uint8_t *a, int64_t k, uint8_t *to)
+/* A panel of a as its first two rows alone: with the others between they would take most of L1, and every task reads
+ * them. */
+static void two_rows(int64_t k, uint8_t *a)
 {
     for (int64_t p = 0; p < k; p += 4)
-        vst1q_u8(to + p * 4, vld1q_u8(a + p * 16));
+        vst1q_u8(a + p * 4, vld1q_u8(a + p * 16));
 }
 
-/* Scales of groups first ... first + n - 1 where they are not eight neighbours. */
+/* Scales of groups first ... first + n - 1 where they are not eight neighbours. Groups that are neighbours themselves,
+ * as a linear layer's [N, K / group] has them, are taken four by four. */
 static void wide_scales(const group_columns *g, int j, int cols, int64_t first, int64_t n, float *to)
 {
-    for (int64_t i = first; i < first + n; i++)
+    int64_t i = 0;
+    for (; g->scales && g->scale_row == 1 && cols == WIDE && i + 4 <= n; i += 4)
+        for (int c = 0; c < WIDE; c += 4)
+            transpose_words(g->scales + first + i + (j + c) * g->scale_column, g->scale_column, to + i * WIDE + c,
+                            WIDE);
+    for (; i < n; i++)
         for (int c = 0; c < WIDE; c++) {
             int column = j + (c < cols ? c : cols - 1);
-            *to++ = g->scales ? g->scales[i * g->scale_row + column * g->scale_column] : 1;
+            to[i * WIDE + c] = g->scales ? g->scales[(first + i) * g->scale_row + column * g->scale_column] : 1;
         }
 }
 
-/* cols up to WIDE columns from j on; those that are not there are the last one again. */
+/* All k's of cols up to WIDE columns from j on; those that are not there are the last one again. */
 static void wide_columns(int nibbles, const group_columns *g, int j, int cols, float *out, int64_t ld)
 {
-    enum { GROUPS = 8 }; /* at a time */
-    _Alignas(64) float t[2 * WIDE] = {0}, scales[GROUPS * WIDE];
+    enum { GROUPS = 32 }; /* at a time, where scales are gathered */
+    float scales[GROUPS * WIDE];
+    const int per_byte = nibbles ? 2 : 1;
     bool as_they_lie = g->scales && g->scale_column == 1 && cols == WIDE;
+    int64_t part = g->group < g->block ? g->group : g->block; /* k's that are summed, then scaled */
+    int64_t of_block = g->block / part;
     wide_run run = {.scale_row = as_they_lie ? g->scale_row : WIDE};
-    for (int64_t k = 0, first = 0; k < g->k; k += run.groups * run.units * WIDE_UNIT, first += run.groups) {
-        int64_t left = g->k - k, whole = left / g->group; /* the last group may have fewer k's */
-        run.groups = whole < 1 ? 1 : whole < GROUPS ? whole : GROUPS;
-        run.units = (whole < 1 ? left : g->group) / WIDE_UNIT;
+    wide_sums sums = {.left = of_block, .of_block = of_block};
+    for (int i = 0; i < 2 * WIDE; i++)
+        sums.total[i] = -0.0f; /* plus x is x, even for -0 */
+    for (int64_t k = 0; k < g->k; k += run.groups * run.units * WIDE_UNIT) {
+        int64_t left = g->k - k, whole = left / part, first = k / g->group; /* the last group may have fewer k's */
+        run.groups = whole < 1 ? 1 : whole < GROUPS || as_they_lie ? whole : GROUPS;
+        run.units = (whole < 1 ? left : part) / WIDE_UNIT;
         run.a = g->a + k * 4;
         for (int c = 0; c < WIDE; c++)
-            run.b[c] = g->b + (j + (c < cols ? c : cols - 1)) * g->pitch + (nibbles ? k / 2 : k);
+            run.b[c] = g->b + (j + (c < cols ? c : cols - 1)) * g->pitch + k / per_byte;
         run.scales = as_they_lie ? g->scales + first * g->scale_row + j : scales;
         if (!as_they_lie)
             wide_scales(g, j, cols, first, run.groups, scales);
-        (nibbles ? wide_i4 : wide_i8)(&run, t);
+        sums.last = left / per_byte - WIDE_AHEAD;
+        sums.next = WIDE * g->pitch - g->k / per_byte;
+        (nibbles ? wide_i4 : wide_i8)(&run, &sums);
     }
+    bool open = sums.left < of_block; /* the last k block has fewer groups */
     for (int r = 0; r < g->rows; r++)
-        for (int c = 0; c < cols; c++)
-            out[r * ld + j + c] = t[c / 2 * 4 + r * 2 + c % 2];
+        for (int c = 0; c < cols; c++) {
+            int at = c / 2 * 4 + r * 2 + c % 2;
+            out[r * ld + j + c] = open ? sums.total[at] + sums.t[at] : sums.total[at];
+        }
 }
 
 /* ---------------------------------------------------------------- i8 x i4, one or two rows: dot products
@@ -278,6 +296,12 @@ static bool skinny_groups(const job_t *job, const side *b)
            job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
+/* Whether the tasks of a product will be groups_by_widening's. */
+static bool skinny_widened(const job_t *job, const side *b)
+{
+    return job->kind == SKR_GEMM_BF16 && job->n_blocks && !job->dbias.data && skinny_groups(job, b);
+}
+
 static bool skinny_dots(const job_t *job)
 {
     return job->kind == SKR_GEMM_I8 && job->m <= 2 && job->group <= MAX_DOT_GROUP;
@@ -312,24 +336,23 @@ static void groups_by_dots(const job_t *job, const side *b, const char *a, int64
     (job->m == 1 ? dots_1 : dots_2)(&g, cols, out, ld);
 }
 
-/* a's panel as groups_block takes it, in room. */
-static void groups_order(const job_t *job, const char *a, char *room)
+/* The same by widening the weights. a: as two_rows leaves it. */
+static void groups_by_widening(const job_t *job, const side *b, const char *a, int64_t n0, int cols, float *out,
+                               int64_t ld)
 {
-    (job->kind == SKR_GEMM_I8 ? even_odd : two_rows)((const uint8_t *)a, job->k, (uint8_t *)room);
+    group_columns g = columns_from(job, b, (const uint8_t *)a, 0, n0);
+    for (int j = 0; j < cols; j += WIDE)
+        wide_columns(b->type == SKR_I4, &g, j, cols - j < WIDE ? cols - j : WIDE, out, ld);
 }
 
-/* As skinny_by_rows. a: all its k's, as groups_order makes it. */
+/* As skinny_by_rows, for more than two rows. a: all its k's, as even_odd makes it. */
 static void groups_block(const job_t *job, const side *b, const uint8_t *a, int64_t block, int64_t n0, int cols,
                          float *out, int64_t ld)
 {
     int64_t k0 = block * job->seg * job->segs;
-    bool i8 = job->kind == SKR_GEMM_I8;
-    group_columns g = columns_from(job, b, a + k0 * (i8 ? 8 : 4), k0, n0);
+    group_columns g = columns_from(job, b, a + k0 * 8, k0, n0);
     g.k = g.k < g.block ? g.k : g.block;
-    if (i8)
-        groups_i8_i4(&g, cols, out, ld);
-    for (int j = 0; !i8 && j < cols; j += WIDE)
-        wide_columns(b->type == SKR_I4, &g, j, cols - j < WIDE ? cols - j : WIDE, out, ld);
+    groups_i8_i4(&g, cols, out, ld);
 }
 
 #endif
