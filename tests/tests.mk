@@ -85,8 +85,9 @@ asan_programs := runner test_args test_core test_sentences test_big test_threads
 test-asan:
 ifeq ($(call links,$(CC) $(ASAN)),yes)
 	@$(call inner,asan,$(CC),$(ASAN)) $(asan_programs:%=$(BUILD)/asan/tests/%)
-	$(call run_all,$(foreach p,$(filter-out runner fuzz_replay,$(asan_programs)),"$(ASAN_ENV) $(BUILD)/asan/tests/$(p)") \
-	  "$(ASAN_ENV) $(BUILD)/asan/tests/fuzz_replay 20000" "$(ASAN_ENV) $(BUILD)/asan/tests/runner --quick --every 3 --jobs $(JOBS)")
+	$(call run_all,$(foreach p,$(filter-out runner fuzz_replay test_gemm,$(asan_programs)),"$(ASAN_ENV) $(BUILD)/asan/tests/$(p)") \
+	  "$(ASAN_ENV) $(BUILD)/asan/tests/test_gemm 25" "$(ASAN_ENV) $(BUILD)/asan/tests/fuzz_replay 20000" \
+	  "$(ASAN_ENV) $(BUILD)/asan/tests/runner --quick --every 5 --jobs $(JOBS)")
 else
 	@echo "skipped: $(CC) cannot link with $(ASAN)"; echo "0 passed, 0 failed, 1 skipped"
 endif
@@ -131,7 +132,7 @@ test-cross:
 	@command -v $(CROSS_CC) >/dev/null || { echo "skipped: $(CROSS_CC) is not on this machine"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }; \
 	$(call inner,$(CROSS_ARCH),$(CROSS_CC),-O2) CROSS=$(CROSS_ARCH)-linux-gnu- $(cross_programs:%=$(BUILD)/$(CROSS_ARCH)/tests/%) || exit 1; \
 	command -v $(QEMU) >/dev/null || { echo "skipped: $(QEMU) is not on this machine: built, not run"; echo "1 passed, 0 failed, 1 skipped"; exit 0; }; \
-	failed=0; for p in $(filter-out runner,$(cross_programs)) "runner --quick --every 8 --jobs $(JOBS)"; do \
+	failed=0; for p in $(filter-out runner,$(cross_programs)) "runner --quick --every 16 --jobs $(JOBS)"; do \
 	  echo "$(QEMU) $$p"; $(QEMU) $(QEMU_CPU_$(CROSS_ARCH)) -L /usr/$(CROSS_ARCH)-linux-gnu $(BUILD)/$(CROSS_ARCH)/tests/$$p || failed=1; done; exit $$failed
 
 # The bindings, with the extension built in place.
