@@ -81,7 +81,7 @@ template <int V>
 SKR_DEVICE void quantise(int type, void *p, bool in, float scale, const skr_divider &by, float top, const float *f)
 {
     float q[V];
-    if (is_tame(scale) && top <= scale * 0x1p17f) {
+    if (divides(scale, top)) {
 #pragma unroll
         for (int c = 0; c < V; c++)
             q[c] = divide(by, f[c]);

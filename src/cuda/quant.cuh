@@ -133,6 +133,12 @@ SKR_DEVICE bool is_tame(float scale)
     return scale >= 0x1p-64f && scale <= 0x1p64f;
 }
 
+/* Whether divide() is right as it is for values of up to this size. */
+SKR_DEVICE bool divides(float scale, float top)
+{
+    return is_tame(scale) && top <= scale * 0x1p17f;
+}
+
 /* Any scale (zero, infinite, NaN, negative) and any values: changes both so that divide() gives what the division
  * would, as far as a quantised type can tell. */
 struct skr_tamer {

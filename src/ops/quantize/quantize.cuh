@@ -63,7 +63,7 @@ SKR_DEVICE void quantize_shared(const skr_quantize_job &job, uint32_t i, const u
     }
     float amax = lanes_max<LANES, W>(top), scale = quant_scale(job.type, amax);
     skr_divider by = divide_by(scale);
-    if (!__any_sync(0xffffffffu, !(is_tame(scale) && amax <= scale * 0x1p17f))) {
+    if (!__any_sync(0xffffffffu, !divides(scale, amax))) {
         uint32_t own = i + own_number<LANES, W>() * FLAT_THREADS;
         if (threadIdx.x % (LANES / W) == 0 && own < job.flat.total)
             *flat_place<T, RUN>(job, own).scale(job, LANES) = scale;
@@ -241,7 +241,7 @@ template <int T> SKR_DEVICE void quantize_tile(const skr_quantize_job &job)
     char *q = any_row(job.rows, job.q, slab) + first * job.q_step + code_bytes(job.type, column);
     int64_t step = high * job.q_step;
     int left = rows - first;
-    if (job.type == SKR_E4M3 && is_tame(scale) && top <= scale * 0x1p17f) { /* the usual case, without a question */
+    if (job.type == SKR_E4M3 && divides(scale, top)) { /* the usual case: no question for each vector */
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
             float f[V];
