@@ -298,6 +298,32 @@ static void few_cases(void)
             s.saved = type;
             gemm_case(s);
         }
+    foreach (i, rows) { /* fp8 */
+        spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = floats[i % 3], .m = rows[i], .n = 48 + (int64_t)i % 4 * 72};
+        s.lb = COLS;
+        s.k = 16 + ks[i % 6] / 8 * 16;
+        s.schedule = SAKER_GEMM_SPLIT_K;
+        s.cuda = "few rows tma e4m3_e4m3 kk";
+        gemm_case(s);
+        s.fast = true;
+        s.k = 16 + ks[(i + 1) % 6] / 8 * 16;
+        s.fill = i % 2 ? SUITE_POSITIVE : SUITE_EDGES;
+        gemm_case(s);
+        s.fast = false;
+        s.fill = 0;
+        s.bias = SAKER_F32;
+        s.act = SAKER_ACT_SILU;
+        s.gated = (int)i % 3;
+        s.scaling = (int)i % 3;
+        s.batch = i % 4 == 0 ? BOTH : i % 4 == 1 ? EXPANDED : ALONE;
+        gemm_case(s);
+        if (s.batch != EXPANDED && !s.gated) { /* the same transposed */
+            s.n = s.m;
+            s.m = 200;
+            s.cuda = NULL;
+            gemm_case(s);
+        }
+    }
     for (int i = 0; i < 3; i++) { /* more tiles than a GPU holds at once, whole and cut */
         spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .m = 7, .n = 132 * 128 + 16, .lb = i > 0};
         s.k = i == 2 ? 1160 : 24;

@@ -1,11 +1,12 @@
-/* gemm_few.cuh - gemm of up to 64 rows of a on Hopper, f16 or bf16: the speed of reading b.
+/* gemm_few.cuh - gemm of up to 64 rows of a on Hopper, f16, bf16 or e4m3: the speed of reading b.
  * SPDX-License-Identifier: Apache-2.0
  *
  * b's columns are the rows of the matrix instructions, a's rows their columns: a block has 128 columns of b, two
  * warpgroups of 64, and ROWS rows of a, all that there are. One more warp has the copy engine fill a ring of stages,
  * 128 bytes of k at a time, as many as fit. Where there are few tiles, k is cut over the blocks of a cluster. Each
  * block owns the sums of some rows of a: the others send it theirs, and it adds them in the order of k. Blocks stay and
- * walk over the tiles, and the stages of the next one fill while sums are exchanged and written.
+ * walk over the tiles, and the stages of the next one fill while sums are exchanged and written. Sums of fp8 products
+ * leave the tensor cores after every step, as in gemm_tma.cuh, whether or not they may stay: b is waited for anyway.
  * Such a kernel takes ten microseconds, and code that nobody has run yet comes from memory as slowly as data: what a
  * product without options runs through is short, and the rest is a call. */
 #ifndef SKR_GEMM_FEW_CUH
@@ -83,7 +84,8 @@ static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, ui
 template <int T, int ROWS, bool BT> struct gemm_few
     : gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false,
                   SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4> {
-    static constexpr int BK = SKR_GEMM_TMA_BYTES / 2, SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
+    static constexpr bool STEPWISE = T == SKR_E4M3;
+    static constexpr int BK = SKR_GEMM_TMA_BYTES / (STEPWISE ? 1 : 2), SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
     typedef gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false, SKR_GEMM_TMA_SHARED - 2048 - SUMS> stages;
     using stages::advance, stages::base, stages::empty, stages::full, stages::PANEL, stages::STAGE, stages::STAGES;
     static_assert((2 * STAGES + 2) * 8 <= 1024, "what the alignment leaves of 2048");
@@ -167,6 +169,32 @@ template <int T, int ROWS, bool BT> struct gemm_few
     __device__ __forceinline__ static void consumers_sync()
     {
         asm volatile("bar.sync %0, %1;" ::"r"(1), "n"(256) : "memory");
+    }
+
+    __device__ __forceinline__ void multiply_stepwise(float (&d)[ROWS / 2], int steps, int &stage, int &phase) const
+    {
+        float even[ROWS / 2], odd[ROWS / 2];
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++)
+            d[i] = 0.0f;
+        if (steps % 2) {
+            int now = this->start_step(odd, stage, phase);
+            add_step<0>(d, odd, now);
+        }
+        for (int k = 0; k < steps / 2; k++) {
+            int first = this->start_step(even, stage, phase), second = this->start_step(odd, stage, phase);
+            add_step<1>(d, even, first);
+            add_step<0>(d, odd, second);
+        }
+    }
+
+    template <int PENDING>
+    __device__ __forceinline__ void add_step(float (&d)[ROWS / 2], float (&part)[ROWS / 2], int stage) const
+    {
+        this->template finish_step<PENDING>(part, stage);
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++)
+            d[i] += part[i];
     }
 
     /* Pairs of rows of a that a block owns, and log2 of their number. */
@@ -265,7 +293,11 @@ template <int T, int ROWS, bool BT> struct gemm_few
             int col, z, thread = (int)threadIdx.x;
             float d[1][ROWS / 2];
             place(tile, col, z);
-            this->template multiply<1>(d, step_at(rank + 1) - step_at(rank), stage, phase, [](uint32_t, int) {});
+            const int steps = step_at(rank + 1) - step_at(rank);
+            if constexpr (STEPWISE)
+                multiply_stepwise(d[0], steps, stage, phase);
+            else
+                this->template multiply<1>(d, steps, stage, phase, [](uint32_t, int) {});
             asm volatile("" : "+r"(thread)); /* addresses of sums are made here, not kept from tile to tile */
             if (tile != unit) {              /* the sums before are read, here and by the peers */
                 consumers_sync();

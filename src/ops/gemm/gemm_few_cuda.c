@@ -72,8 +72,9 @@ static bool suits(const skr_gemm_job *job, const skr_target *target)
 {
     int type = job->a.at.type;
     return target->sm == 90 && target->shared_bytes >= SKR_GEMM_TMA_SHARED && type == job->b.at.type &&
-           (type == SKR_F16 || type == SKR_BF16) && (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) &&
-           job->scaling <= SKR_GEMM_ROW_COLUMN && !job->dbias.data && job->m >= 1 && job->n >= 1 && job->k >= 1 &&
+           (type == SKR_F16 || type == SKR_BF16 || type == SKR_E4M3) &&
+           (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) && job->scaling <= SKR_GEMM_ROW_COLUMN &&
+           !job->dbias.data && job->m >= 1 && job->n >= 1 && job->k >= 1 &&
            skr_max(job->m, skr_max(job->n, job->k)) <= 1 << 30 && job->batch.n_dims <= 1 && job->batch.m >= 1 &&
            job->batch.m <= 1 << 20;
 }
@@ -83,7 +84,7 @@ static bool suits(const skr_gemm_job *job, const skr_target *target)
 static bool pays(const skr_gemm_job *job)
 {
     int64_t read = skr_mul(skr_mul(job->n, job->k), job->batch.m);
-    bool cut = job->m <= 8 && !job->work.bt && job->work.cluster > 1;
+    bool cut = job->m <= 8 && !job->work.bt && job->work.cluster > 1 && job->a.at.type != SKR_E4M3;
     return job->schedule || read >= (cut ? 1 << 23 : 1 << 21);
 }
 
@@ -97,6 +98,8 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
     if (job->m > SKR_GEMM_FEW_MOST || at != 0 || bt < 0 || tiles_n * job->batch.m > 1 << 24)
         return -1;
     t->bt = !bt; /* of b [K, N] the first index is k */
+    if (t->bt && job->a.at.type == SKR_E4M3)
+        return -1;
     if (t->bt && job->gated == SKR_GEMM_HALVES && job->n / 2 % 8)
         return -1;
     while (shapes[i].type != job->a.at.type || shapes[i].bt != t->bt || shapes[i].rows < job->m)
@@ -106,7 +109,7 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
     t->batches = (int32_t)job->batch.m;
     t->batch_a = job->batch.m > 1 && job->a.at.stride[0] != 0;
     t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
-    t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / 2);
+    t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type));
     t->store = in_vectors(job);
     t->plain = t->store && skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR;
     *us = choose_cluster(target, t);

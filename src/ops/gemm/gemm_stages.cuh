@@ -50,6 +50,7 @@ SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8"
     SKR_GEMM_MMA(A, B, 128, 0, 0, float, "+f", "m64n128k32", types, ", 1, 1")                                          \
     SKR_GEMM_MMA(A, B, 256, 0, 0, float, "+f", "m64n256k32", types, ", 1, 1")
 SKR_GEMM_FP8(SKR_E4M3, SKR_E4M3, "f32.e4m3.e4m3")
+SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 16, 0, 0, float, "+f", "m64n16k32", "f32.e4m3.e4m3", ", 1, 1")
 SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
@@ -120,6 +121,33 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
         wgmma_wait<0>();
         pin<COUNT>(d);
         release(last);
+    }
+
+    /* One step whose sums are to leave the tensor cores: waits for the next stage and multiplies one panel of it into
+     * `part`. The stage, for finish_step(). */
+    template <int N> __device__ __forceinline__ int start_step(float (&part)[N], int &stage, int &phase) const
+    {
+        const int now = stage;
+        uint32_t at = base + stage * STAGE;
+        barrier_wait(full + stage * 8, phase);
+        uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
+        wgmma_pin(part);
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mma::run(part, a + i * 2, b + i * 2, i > 0);
+        wgmma_commit();
+        wgmma_pin(part);
+        advance(stage, phase);
+        return now;
+    }
+
+    /* All but the newest PENDING steps are done: the sums of this one are there, and its stage is free. */
+    template <int PENDING, int N> __device__ __forceinline__ void finish_step(float (&part)[N], int stage) const
+    {
+        wgmma_wait<PENDING>();
+        wgmma_pin(part);
+        release(stage);
     }
 
     /* No panel is this warpgroup's: the stages pass by. */

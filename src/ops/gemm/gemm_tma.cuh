@@ -127,31 +127,11 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
 
     /* ---------------------------------------------------------------- the warpgroups that multiply */
 
-    /* Short sums. Waits for the next stage and multiplies it into `part`; returns the stage, to be released. */
-    __device__ __forceinline__ int start_step(float (&part)[BN / 2], int &stage, int &phase) const
-    {
-        const int now = stage;
-        uint32_t at = base + stage * STAGE;
-        barrier_wait(full + stage * 8, phase);
-        uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
-        wgmma_pin(part);
-        wgmma_begin();
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            mma::run(part, a + i * 2, b + i * 2, i > 0);
-        wgmma_commit();
-        wgmma_pin(part);
-        advance(stage, phase);
-        return now;
-    }
-
-    /* All but the newest PENDING steps are done: releases one's stage, and adds its sums. */
+    /* Adds the sums of a step, of which all but the newest PENDING are done. */
     template <int PENDING> __device__ __forceinline__ void add_step(float (&d)[BN / 2], float (&part)[BN / 2],
                                                                     const scale_type &by, int stage) const
     {
-        wgmma_wait<PENDING>();
-        wgmma_pin(part);
-        release(stage);
+        this->template finish_step<PENDING>(part, stage);
 #pragma unroll
         for (int i = 0; i < BN / 2; i++)
             d[i] = SCALED ? __fmaf_rn(part[i], by.a[i / 2 & 1] * by.b[i / (BN / 4)], d[i]) : d[i] + part[i];
@@ -171,12 +151,12 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         for (int k = 0; k < (SCALED ? count : count % 2); k++) {
             if (SCALED)
                 scale.next(job);
-            int now = start_step(odd, stage, phase);
+            int now = this->start_step(odd, stage, phase);
             add_step<0>(d, odd, scale, now);
         }
         for (int k = 0; !SCALED && k < count / 2; k++) {
-            int first = start_step(even, stage, phase);
-            int second = start_step(odd, stage, phase);
+            int first = this->start_step(even, stage, phase);
+            int second = this->start_step(odd, stage, phase);
             add_step<1>(d, even, scale, first);
             add_step<0>(d, odd, scale, second);
         }
