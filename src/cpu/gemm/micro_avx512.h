@@ -73,6 +73,13 @@ SKR_IN_ORDER static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t
 
 #else /* amx */
 
+/* To the compiler the tile instructions read no memory (and a configuration is 8 bytes long): what is stored for them
+ * has to be said to be used. */
+SKR_FN void amx_stored(const void *p)
+{
+    __asm__ volatile("" ::"r"(p) : "memory");
+}
+
 /* Tiles 0 to 3 hold the result, 4 and 5 rows of a, 6 and 7 columns of b: all 16 rows of 64 bytes. */
 static void amx_begin(void)
 {
@@ -81,6 +88,7 @@ static void amx_begin(void)
         config[16 + 2 * i] = 64;
         config[48 + i] = 16;
     }
+    amx_stored(config);
     _tile_loadconfig(config);
 }
 
@@ -90,6 +98,7 @@ static void amx_end(void)
 }
 
 #define AMX_LOOP(dot)                                                                                                  \
+    amx_stored(pa);                                                                                                    \
     _tile_zero(0);                                                                                                     \
     _tile_zero(1);                                                                                                     \
     _tile_zero(2);                                                                                                     \

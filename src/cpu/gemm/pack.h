@@ -9,6 +9,8 @@
 #include "tile.h"
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
 #include "pack_neon.h"
+#elif !defined(SKR_LEVEL_scalar)
+#include "pack_x86.h"
 #endif
 
 /* KU 1, 4-byte elements. */
@@ -19,12 +21,11 @@ static void pack_words(const uint32_t *from, int64_t rs, int64_t ks, int rows, i
             __builtin_memcpy(to, from + p * ks, (size_t)R * 4);
         return;
     }
-    for (int64_t p = 0; p < k; p++, to += R) {
+    if (rows < R)
+        __builtin_memset(to, 0, (size_t)(k * R) * 4);
+    for (int64_t p = 0; p < k; p++, to += R)
         for (int r = 0; r < rows; r++)
             to[r] = from[r * rs + p * ks];
-        for (int r = rows; r < R; r++)
-            to[r] = 0;
-    }
 }
 
 #define PACK_GROUPS(name, T)                                                                                           \
@@ -76,7 +77,7 @@ static void pack_bytes(const int8_t *from, int64_t rs, int64_t ks, int rows, int
 }
 
 /* How many k values of a whole panel the level's own transposes have packed. */
-static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int R, int64_t k, void *to)
+static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int R, int KU, int64_t k, void *to)
 {
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
     if (kind == SKR_GEMM_F32)
@@ -88,7 +89,11 @@ static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int
     if (kind == SKR_GEMM_I8)
         return fast_bytes(from, rs, ks, R, k, to);
 #endif
-    (void)kind, (void)from, (void)rs, (void)ks, (void)R, (void)k, (void)to;
+#if defined(SKR_CPU_PACK_X86_H)
+    if (KU * kind_bytes(kind) == 4)
+        return fast_panel(kind_bytes(kind), from, rs, ks, R, k, to);
+#endif
+    (void)kind, (void)from, (void)rs, (void)ks, (void)R, (void)KU, (void)k, (void)to;
     return 0;
 }
 
@@ -96,7 +101,7 @@ static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int
 static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int rows, int R, int KU, int64_t k,
                        int64_t pad, char *to)
 {
-    int64_t done = rows == R ? pack_fast(kind, from, rs, ks, R, k, to) : 0;
+    int64_t done = rows == R ? pack_fast(kind, from, rs, ks, R, KU, k, to) : 0;
     int size = kind_bytes(kind);
     from += done * ks * size;
     to += done * R * size;

@@ -9,6 +9,8 @@
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
 #include "gemm_skinny_groups_neon_cpu.h"
 #include "gemm_skinny_neon_cpu.h"
+#elif !defined(SKR_LEVEL_scalar)
+#include "gemm_skinny_x86_cpu.h"
 #endif
 
 /* ---------------------------------------------------------------- columns and panels */
@@ -83,6 +85,10 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
     side b = side_of(job, 1, batch);
     if (!is_b && skinny_widened(job, &b)) /* one panel: its k blocks follow each other */
         two_rows(job->k, (uint8_t *)panel(job, 0, batch, 0, 0));
+#elif defined(SKR_LEVEL_amx)
+    side b = side_of(job, 1, batch);
+    if (!is_b && job->kind != SKR_GEMM_F32 && skinny_direct(job, &b))
+        right_operand(job->a_batch_bytes, panel(job, 0, batch, 0, 0));
 #endif
 }
 
@@ -271,37 +277,36 @@ static bool skinny_as_it_lies(const job_t *job, const side *b)
     return skinny_direct(job, b);
 }
 
-/* Few rows: all columns of the task at once, then the epilogue panel by panel. Scratch memory holds the sums so far,
- * those of a k block, and room for as much as a's panel. */
-static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
+/* The sums of columns n0 ... of few rows. Scratch memory holds the sums so far, those of a k block, and room for as
+ * much as a's panel. */
+static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
 {
     const job_t *job = s->job;
-    int nr = job->tile.nr, rows = (int)job->m;
-    int64_t n0 = n_first * nr, left = job->n - n0, ld = s->ld;
-    int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
+    int64_t ld = s->ld;
     float *sums = s->sums, *part = sums + job->tile.mr * ld;
     char *room = (char *)(part + job->tile.mr * ld);
-    const char *a = panel(job, 0, s->batch, 0, 0); /* one panel: its k blocks follow each other */
-    bool groups = false, done = false;
+    bool groups = false;
 #if defined(SKR_LEVEL_neonmm)
     groups = skinny_groups(job, &s->b);
     if (groups && skinny_dots(job)) {
         groups_by_dots(job, &s->b, a, n0, cols, room, sums, ld);
-        done = true;
-    } else if (groups && job->kind == SKR_GEMM_BF16) {
+        return;
+    }
+    if (groups && job->kind == SKR_GEMM_BF16) {
         groups_by_widening(job, &s->b, a, n0, cols, sums, ld);
-        done = true;
-    } else if (groups) {
+        return;
+    }
+    if (groups) {
         even_odd((const uint8_t *)a, job->k, (uint8_t *)room);
         a = room;
     }
 #endif
     if (!groups && s->b.ks == 1) {
         skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, ld);
-        done = true;
+        return;
     }
     int width = groups ? WIDE : cols; /* a stream of k's should be long, a row of columns too */
-    for (int j = 0; !done && j < cols; j += width) {
+    for (int j = 0; j < cols; j += width) {
         int n = cols - j < width ? cols - j : width;
         for (int64_t block = 0; block < job->n_blocks; block++) {
             float *out = block ? part : sums + j;
@@ -312,9 +317,41 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
 #endif
                 skinny_by_rows(job, &s->b, a, block, n0 + j, n, out, ld);
             if (block)
-                add_tile(s->f.ints, part, ld, sums + j, ld, sums + j, ld, rows, n);
+                add_tile(s->f.ints, part, ld, sums + j, ld, sums + j, ld, (int)job->m, n);
         }
     }
+}
+#elif !defined(SKR_LEVEL_scalar)
+static bool skinny_as_it_lies(const job_t *job, const side *b)
+{
+    return skinny_direct(job, b);
+}
+
+static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
+{
+    skinny_by_columns(s->job, &s->b, a, n0, cols, s->sums, s->ld);
+}
+#else
+static bool skinny_as_it_lies(const job_t *job, const side *b)
+{
+    (void)job, (void)b;
+    return false;
+}
+
+static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
+{
+    (void)s, (void)a, (void)n0, (void)cols;
+}
+#endif
+
+/* Few rows: all columns of the task at once, then the epilogue panel by panel. */
+static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
+{
+    const job_t *job = s->job;
+    int nr = job->tile.nr, rows = (int)job->m;
+    int64_t n0 = n_first * nr, left = job->n - n0;
+    int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
+    skinny_sums(s, panel(job, 0, s->batch, 0, 0), n0, cols); /* one panel: its k blocks follow each other */
     for (int j = 0; j < cols; j += nr) {
         _Alignas(64) float tile[MAX_MR * MAX_NR];
         finish_columns c;
@@ -322,11 +359,10 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
         finish_take_columns(job, &s->f, n0 + j, 1, n, &c);
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < nr; i++)
-                tile[r * nr + i] = i < n ? sums[r * ld + j + i] : 0;
+                tile[r * nr + i] = i < n ? s->sums[r * s->ld + j + i] : 0;
         finish(job, &s->f, 0, rows, nr, &c, tile, NULL, NULL, NULL);
     }
 }
-#endif
 
 /* Which block of d a task makes. */
 typedef struct block_of_d {
@@ -401,12 +437,10 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     n_n = n_n < job->tile_n ? n_n : job->tile_n;
     int mr = job->tile.mr, nr = job->tile.nr, pair = job->gated ? 2 : 1;
     task_state s = start_task(job, where.batch, worker);
-#if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
     if (job->n_blocks && !job->dbias.data && skinny_as_it_lies(job, &s.b)) {
         skinny_tiles(&s, n_first, n_n);
         return;
     }
-#endif
     float *dbias = job->dbias.data ? (float *)((char *)job->head.workspace + job->parts_at) +
                                          (where.batch * job->m_tiles + where.mt) * job->n
                                    : NULL;

@@ -103,16 +103,22 @@ const char *skr_gemm_shape(skr_gemm_job *job, const char *level)
     return name;
 }
 
+static int64_t most_panels(const skr_gemm_job *job)
+{
+    return (job->kind == SKR_GEMM_F32 ? 256 : 128) / job->tile.mr;
+}
+
 /* Tasks: a k block of the task's panels of a should stay in half of L2 (512 KiB) beside one panel of b; and there
  * should be several tasks for each thread. Few rows, and columns of b are neighbours: each k is a new place in memory,
  * so the rows of b should be long, as long as their sums (32 KiB) stay in L1. */
 void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width)
 {
     int pair = job->gated ? 2 : 1;
-    bool long_rows = job->skinny && !job->packed && job->b.at.col_stride == 1 && job->b.row != 1;
+    bool few = job->m <= SKR_GEMM_SKINNY;
+    bool long_rows = job->skinny && few && !job->packed && job->b.at.col_stride == 1 && job->b.row != 1;
     int64_t want = (int64_t)(long_rows ? 1 : job->skinny ? 3 : 8) * width;
-    int64_t columns = long_rows ? skr_max(1024, 8192 / skr_max(job->m, 1)) : job->skinny ? 1024 : 384;
-    job->tile_m = skr_max(1, skr_min(job->m_panels, (job->kind == SKR_GEMM_F32 ? 256 : 128) / job->tile.mr));
+    int64_t columns = long_rows ? skr_max(1024, 8192 / skr_max(job->m, 1)) : job->skinny && few ? 1024 : 384;
+    job->tile_m = skr_max(1, skr_min(job->m_panels, most_panels(job)));
     job->tile_n = skr_max(1, skr_min(job->n_panels, columns / job->tile.nr / pair * pair));
     for (;;) {
         job->m_tiles = skr_ceil_div(job->m_panels, job->tile_m);
@@ -121,7 +127,7 @@ void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width)
             break;
         if (job->tile_n > 4 * pair)
             job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
-        else if (job->tile_m > 4 && !job->dbias.data) /* the rows that a partial sum of dbias covers are fixed */
+        else if (job->tile_m > 4 && !job->skinny && !job->dbias.data) /* the rows of a partial sum of dbias are fixed */
             job->tile_m /= 2;
         else
             break;
@@ -134,6 +140,15 @@ static int64_t distinct(const skr_gemm_job *job, const skr_gemm_matrix *m)
         if (m->at.stride[i] && job->batch.dims[i] > 1)
             return job->batch.m;
     return 1;
+}
+
+/* Whether a task can have all rows: a panel of b is then used by one task alone, which packs it when it comes to it,
+ * and finds it in cache. There must be enough columns for all threads. */
+static bool one_task_of_rows(const skr_gemm_job *job, int width)
+{
+    bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K && !job->packed;
+    return free && job->m_panels <= most_panels(job) && distinct(job, &job->b) == job->batch.m &&
+           skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
 }
 
 int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
@@ -244,6 +259,7 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
         SKR_TRY(open_packed(call, job, target->level));
     const skr_gemm_tile *t = &job->tile;
     int64_t at = 0;
+    job->skinny |= one_task_of_rows(job, target->width);
     skr_gemm_cut_tiles(job, job->batch.m, target->width);
     choose_schedule(job, target->width, plan);
     job->a_batches = distinct(job, &job->a);

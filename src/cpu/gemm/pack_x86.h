@@ -1,0 +1,157 @@
+/* pack_x86.h - whole panels on x86-64: transposes in registers.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A group of k's that a panel keeps together is a 32-bit word here: one f32, two bf16, four i8. Each function packs as
+ * many k's as fill its vectors, of a panel without missing rows, and returns their number (0 when the strides are not
+ * for it); the rest is left to the plain loops. */
+#ifndef SKR_CPU_PACK_X86_H
+#define SKR_CPU_PACK_X86_H
+
+#include "tile.h"
+
+SKR_FN __m256 two_rows_of(const float *low, const float *high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+}
+
+/* Four words of eight rows, out[w]: word w of all rows. x[i]: rows i and i + 4. */
+SKR_FN void turn_eight(const __m256 x[4], __m256 out[4])
+{
+    __m256d u0 = _mm256_castps_pd(_mm256_unpacklo_ps(x[0], x[1])),
+            u1 = _mm256_castps_pd(_mm256_unpackhi_ps(x[0], x[1]));
+    __m256d v0 = _mm256_castps_pd(_mm256_unpacklo_ps(x[2], x[3])),
+            v1 = _mm256_castps_pd(_mm256_unpackhi_ps(x[2], x[3]));
+    out[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(u0, v0));
+    out[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(u0, v0));
+    out[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(u1, v1));
+    out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(u1, v1));
+}
+
+SKR_FN void eight_rows(const float *from, int64_t rs, float *to, int R)
+{
+    __m256 x[4], out[4];
+    UNROLLED
+    for (int i = 0; i < 4; i++)
+        x[i] = two_rows_of(from + i * rs, from + (i + 4) * rs);
+    turn_eight(x, out);
+    UNROLLED
+    for (int w = 0; w < 4; w++)
+        _mm256_storeu_ps(to + w * R, out[w]);
+}
+
+SKR_FN void four_rows(const float *from, int64_t rs, float *to, int R)
+{
+    __m128 x0 = _mm_loadu_ps(from), x1 = _mm_loadu_ps(from + rs);
+    __m128 x2 = _mm_loadu_ps(from + 2 * rs), x3 = _mm_loadu_ps(from + 3 * rs);
+    _MM_TRANSPOSE4_PS(x0, x1, x2, x3);
+    _mm_storeu_ps(to, x0);
+    _mm_storeu_ps(to + R, x1);
+    _mm_storeu_ps(to + 2 * R, x2);
+    _mm_storeu_ps(to + 3 * R, x3);
+}
+
+/* k words of R rows whose words are neighbours. Rows of a power-of-two width fall into the same sets of L1: a line of
+ * eight rows is used up before the next eight. */
+SKR_FN int64_t turn_words(int R, const float *from, int64_t rs, int64_t k, float *to)
+{
+    int64_t p = 0;
+    for (; p + 16 <= k; p += 16) {
+        int r = 0;
+        for (; r + 8 <= R; r += 8)
+            for (int w = 0; w < 16; w += 4)
+                eight_rows(from + r * rs + p + w, rs, to + (p + w) * R + r, R);
+        for (; r < R; r += 4) { /* the last four of six are the third and on */
+            int at = r + 4 <= R ? r : R - 4;
+            for (int w = 0; w < 16; w += 4)
+                four_rows(from + at * rs + p + w, rs, to + (p + w) * R + at, R);
+        }
+    }
+    return p;
+}
+
+/* Rows are neighbours: k's of one word each are copied. */
+SKR_FN int64_t copy_words(int R, const float *from, int64_t ks, int64_t k, float *to)
+{
+    for (int64_t p = 0; p < k; p++)
+        __builtin_memcpy(to + p * R, from + p * ks, (size_t)R * sizeof *to);
+    return k;
+}
+
+SKR_FN int64_t fast_words_of(int R, const float *from, int64_t rs, int64_t ks, int64_t k, float *to)
+{
+    return ks == 1 ? turn_words(R, from, rs, k, to) : rs == 1 ? copy_words(R, from, ks, k, to) : 0;
+}
+
+#if HAS_I8
+
+/* Rows are neighbours, at most 16 of them: two k's of each, side by side. */
+SKR_FN __m512i pairs_of(int n, const uint16_t *from, int64_t ks)
+{
+    __mmask16 some = (__mmask16)((1u << n) - 1);
+    __m512i first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from));
+    __m512i second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from + ks));
+    return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+}
+
+/* Four k's of each. */
+SKR_FN __m512i quads_of(int n, const uint8_t *from, int64_t ks)
+{
+    __mmask16 some = (__mmask16)((1u << n) - 1);
+    __m512i all = _mm512_setzero_si512();
+    UNROLLED
+    for (int i = 0; i < 4; i++) {
+        __m512i one = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, from + i * ks));
+        all = _mm512_or_si512(all, _mm512_slli_epi32(one, 8 * i));
+    }
+    return all;
+}
+
+/* k's of R rows that are neighbours, GROUP of them to a word. */
+SKR_FN int64_t group_words(int GROUP, int R, const void *from, int64_t ks, int64_t k, uint32_t *to)
+{
+    int64_t p = 0;
+    for (; p + GROUP <= k; p += GROUP, to += R)
+        UNROLLED
+    for (int r = 0; r < R; r += 16) {
+        int n = R - r < 16 ? R - r : 16;
+        __m512i words = GROUP == 2 ? pairs_of(n, (const uint16_t *)from + p * ks + r, ks)
+                                   : quads_of(n, (const uint8_t *)from + p * ks + r, ks);
+        _mm512_mask_storeu_epi32(to + r, (__mmask16)((1u << n) - 1), words);
+    }
+    return p;
+}
+
+#endif
+
+/* Elements of `size` bytes. */
+SKR_FN int64_t fast_panel_of(int R, int size, const void *from, int64_t rs, int64_t ks, int64_t k, void *to)
+{
+    int group = 4 / size;
+    if (size == 4)
+        return fast_words_of(R, from, rs, ks, k, to);
+#if HAS_I8
+    if (rs == 1)
+        return size == 2 ? group_words(2, R, from, ks, k, to) : group_words(4, R, from, ks, k, to);
+#endif
+    if (ks == 1 && rs % group == 0)
+        return group * turn_words(R, from, rs / group, k / group, to);
+    return 0;
+}
+
+static int64_t fast_panel(int size, const void *from, int64_t rs, int64_t ks, int R, int64_t k, void *to)
+{
+    switch (R) {
+    case 6:
+        return fast_panel_of(6, size, from, rs, ks, k, to);
+    case 12:
+        return fast_panel_of(12, size, from, rs, ks, k, to);
+    case 16:
+        return fast_panel_of(16, size, from, rs, ks, k, to);
+    case 32:
+        return fast_panel_of(32, size, from, rs, ks, k, to);
+    default:
+        return 0;
+    }
+}
+
+#endif
