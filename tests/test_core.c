@@ -180,6 +180,32 @@ static void questions(void)
     saker_context_destroy(ctx);
 }
 
+/* Outputs of 32 MiB go past the caches where that pays; smaller ones do not, and none in place. */
+static void past_caches(void)
+{
+#if defined(__x86_64__)
+    const bool pays = true;
+#else
+    const bool pays = false;
+#endif
+    enum { MIB = 1 << 20 };
+    static const struct {
+        int rows;
+        bool in_place, past;
+    } expected[] = {{8192, false, true}, {8191, false, false}, {8192, true, false}};
+    saker_context *ctx = create(NULL);
+    char *closed = mmap(NULL, 64 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), text[1024];
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        saker_tensor x = SAKER_TENSOR(closed, SAKER_F32, expected[i].rows, 1024), y = x;
+        y.data = expected[i].in_place ? closed : closed + 32 * MIB;
+        CHECK(saker_explain(ctx, "rms_norm", SAKER_ARGS(rms_norm, .x = &x, .y = &y), text, sizeof text) == SAKER_OK);
+        bool said = strstr(text, "past the caches");
+        CHECK_TEXT(said == (pays && expected[i].past), "case %zu, explain says: %s", i, text);
+    }
+    munmap(closed, 64 * MIB);
+    saker_context_destroy(ctx);
+}
+
 /* ---------------------------------------------------------------- empty tensors, odd rows */
 
 static void empty(void)
@@ -275,6 +301,7 @@ int main(void)
     contexts();
     names();
     questions();
+    past_caches();
     empty();
     many_dims();
     helpers();

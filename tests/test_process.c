@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -277,15 +278,19 @@ static int child(const char *variable, int cores, char *text, size_t size)
     return status;
 }
 
+/* Rows that begin lines: written past the caches where that is asked for. */
 static int child_main(void)
 {
     norm_fill();
-    norm_results *r = malloc(sizeof *r);
+    norm_results *r = aligned_alloc(64, (sizeof *r + 63) / 64 * 64);
     for (int i = 0; i < 3; i++) {
         saker_context *ctx = create(0);
         if (norm_run(ctx, r))
             return 1;
-        printf("kernel %s threads %d\n", saker_context_kernel(ctx), saker_thread_count());
+        uint64_t bits = 0;
+        for (size_t k = 0; k < sizeof *r; k++)
+            bits = (bits ^ ((unsigned char *)r)[k]) * 0x100000001b3;
+        printf("kernel %s bits %016" PRIx64 " threads %d\n", saker_context_kernel(ctx), bits, saker_thread_count());
         saker_context_destroy(ctx);
     }
     free(r);
@@ -303,11 +308,13 @@ static int count(const char *text, const char *word)
 static void environment(void)
 {
     static const char *const nonsense[] = {
-        "SAKER_ISA=pentium",  "SAKER_ISA=-1",     "SAKER_THREADS=many",
-        "SAKER_THREADS=-3",   "SAKER_THREADS=0",  "SAKER_THREADS=2x",
-        "SAKER_VERBOSE=loud", "SAKER_VERBOSE=-1", "SAKER_THREADS=99999999999999999999x"};
-    char text[8192];
+        "SAKER_ISA=pentium",  "SAKER_ISA=-1",       "SAKER_THREADS=many",
+        "SAKER_THREADS=-3",   "SAKER_THREADS=0",    "SAKER_THREADS=2x",
+        "SAKER_VERBOSE=loud", "SAKER_VERBOSE=-1",   "SAKER_THREADS=99999999999999999999x",
+        "SAKER_PAST_BYTES=x", "SAKER_PAST_BYTES=-1"};
+    char text[8192], past[8192];
     CHECK(child(NULL, 0, text, sizeof text) == 0 && count(text, "ignored") == 0 && count(text, "saker: ") == 0);
+    CHECK_TEXT(child("SAKER_PAST_BYTES=1", 0, past, sizeof past) == 0 && !strcmp(text, past), "%s%s", text, past);
     for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
         int status = child(nonsense[i], 0, text, sizeof text);
         CHECK_TEXT(status == 0 && count(text, "ignored") == 1, "%s: status %d, output: %s", nonsense[i], status, text);

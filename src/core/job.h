@@ -54,6 +54,8 @@ typedef struct skr_tensor_map {
 typedef struct skr_job_head {
     void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */
     int32_t *error_word; /* kernels store a saker_status here for what only they can see */
+    int32_t past;        /* CPU: large outputs are written past the caches (run.c decides) */
+    int32_t reserved;
 } skr_job_head;
 
 enum { SKR_BAD_INDEX = 12 }; /* the one such status, SAKER_BAD_INDEX */

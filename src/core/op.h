@@ -108,6 +108,7 @@ typedef struct skr_target {
     /* CPU */
     int32_t width;     /* most tasks that run at once: sizes per-worker scratch, never changes results */
     const char *level; /* name of the instruction-set level: kernels whose tiles differ need it to size their scratch */
+    int64_t past_bytes; /* outputs of this much in all are written past the caches; 0: never */
     /* CUDA */
     int32_t sm; /* 90 for compute capability 9.0 */
     int32_t n_sms;

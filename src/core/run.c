@@ -7,6 +7,7 @@
 
 #include "context.h"
 #include "log.h"
+#include "plan.h"
 #include "tensor.h"
 
 enum { MAX_FIELDS = 48, ARGS_BYTES = 512 };
@@ -109,13 +110,37 @@ static saker_status check_fields(skr_call *call, prepared *p)
 
 /* ---------------------------------------------------------------- check and plan */
 
+/* Whether the outputs go past the caches: where they are too large to be found there by who reads them. Not in place,
+ * where a line has been read anyway: an output that shares memory with another tensor begins where that does. */
+static bool goes_past(const skr_call *call, const prepared *p)
+{
+    const saker_op_info *info = &call->op->info;
+    const int64_t enough = call->ctx->target.past_bytes;
+    const skr_view *v = p->views;
+    int64_t bytes = 0;
+    for (int i = 0; enough && i < info->n_fields; i++)
+        if (info->fields[i].kind == SAKER_FIELD_OUT && v[i].data)
+            bytes = skr_min(bytes + skr_mul(v[i].count, skr_type_bytes(v[i].type)), SKR_HUGE);
+    if (!enough || bytes < enough)
+        return false;
+    for (int i = 0; i < info->n_fields; i++)
+        for (int j = 0; info->fields[i].kind == SAKER_FIELD_OUT && v[i].data && j < info->n_fields; j++)
+            if (j != i && v[j].data == v[i].data)
+                return false;
+    return true;
+}
+
 static saker_status prepare(skr_call *call, const void *args, prepared *p, char *why)
 {
+    skr_job_head *head = (skr_job_head *)p->job;
     SKR_TRY(take_args(call, args, p->args));
     SKR_TRY(check_fields(call, p));
     p->empty = false;
     p->plan = (skr_plan){.why = why};
     SKR_TRY(call->op->check(call, p->views, p->args, p->job, &p->empty));
+    head->past = goes_past(call, p);
+    if (head->past)
+        skr_why(&p->plan, "outputs are large: written past the caches where the kernel can");
     return p->empty ? SAKER_OK : call->op->plan(call, p->job, &call->ctx->target, &p->plan);
 }
 

@@ -18,6 +18,14 @@
 /* Under this many bytes of traffic the tasks run on the calling thread: about 5 us of work at 50 GB/s, what it costs to
  * wake a worker. */
 enum { INLINE_BYTES = 256 * 1024 };
+/* x86 reads a line before a plain store changes it: an output costs twice. From this many bytes of outputs on they are
+ * written past the caches: not much of them would still be there for who reads them next. Smaller ones are better kept.
+ * Cores of other kinds write whole lines without reading them. */
+#if defined(__x86_64__)
+enum { PAST_BYTES = 32 * 1024 * 1024 };
+#else
+enum { PAST_BYTES = 0 };
+#endif
 /* From here on memory is asked for in huge pages: a first touch is six times as fast (26 against 4 GB/s on a Neoverse
  * V1). */
 enum { HUGE_BYTES = 4 * 1024 * 1024, HUGE_PAGE = 2 * 1024 * 1024, ALIGN = 256 };
@@ -63,9 +71,25 @@ static int isa_of(const char *name)
 
 /* SAKER_ISA, read once; the highest level when it is not set or makes no sense. */
 static int env_limit = SKR_N_ISA - 1;
+static int64_t past_bytes = PAST_BYTES;
+
+/* SAKER_PAST_BYTES: for tests, whose tensors are small. */
+static void read_past(void)
+{
+    const char *text = getenv("SAKER_PAST_BYTES");
+    if (!text || !*text)
+        return;
+    char *end;
+    long long wanted = strtoll(text, &end, 10);
+    if (*end || wanted < 0)
+        skr_warn("SAKER_PAST_BYTES=%.40s is ignored: expected a number from 0 (never)", text);
+    else
+        past_bytes = PAST_BYTES ? wanted : 0;
+}
 
 static void read_env(void)
 {
+    read_past();
     const char *text = getenv("SAKER_ISA");
     if (!text || !*text)
         return;
@@ -155,6 +179,7 @@ static saker_status cpu_open(skr_call *call, const saker_config *config, void **
     target->backend = SKR_CPU;
     target->width = width;
     target->level = table->level;
+    target->past_bytes = past_bytes;
     *state = s;
     return SAKER_OK;
 }
@@ -254,12 +279,17 @@ typedef struct cpu_step {
     skr_cpu_kernel kernel;
     const void *job;
     int index;
+    bool past;
 } cpu_step;
 
 static void run_task(void *arg, int64_t task, int worker)
 {
     const cpu_step *step = arg;
     step->kernel(step->job, step->index, task, worker);
+#if defined(__x86_64__)
+    if (step->past)
+        __builtin_ia32_sfence(); /* stores past the caches come in no order: all of them before the task is done */
+#endif
 }
 
 static saker_status cpu_run(skr_call *call, void *state, int op_index, const skr_plan *plan, const void *job)
@@ -267,7 +297,7 @@ static saker_status cpu_run(skr_call *call, void *state, int op_index, const skr
     (void)call;
     cpu_state *s = state;
     for (int i = 0; i < plan->n_steps; i++) {
-        cpu_step step = {s->table->kernel[op_index], job, (int)plan->step[i].index};
+        cpu_step step = {s->table->kernel[op_index], job, (int)plan->step[i].index, ((const skr_job_head *)job)->past};
         int64_t n = plan->step[i].n_tasks;
         if (n > 1 && plan->traffic_bytes >= INLINE_BYTES)
             skr_parallel(&s->threads, n, run_task, &step);

@@ -26,6 +26,26 @@ static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_
     return (char *)((uintptr_t)r->data + (uintptr_t)offset);
 }
 
+/* Whether an output is written past the caches from p on: where the call's outputs are, and p begins a line, which
+ * those stores need. Chunks are whole lines, so this holds for all of a row's. */
+static inline int goes_past(const skr_job_head *head, const void *p)
+{
+    return SKR_PAST && head->past && (uintptr_t)p % LINE == 0;
+}
+
+/* Bytes from a cache past the caches; what does not fill a vector by plain stores. */
+static void copy_past(char *to, const char *from, int64_t bytes)
+{
+    int64_t i = -(int64_t)(uintptr_t)to & (LINE - 1);
+    i = i < bytes ? i : bytes;
+    if (i)
+        __builtin_memcpy(to, from, (size_t)i);
+    for (; i + SKR_VB_BYTES <= bytes; i += SKR_VB_BYTES)
+        vb_stream(to + i, vb_load(from + i));
+    if (i < bytes)
+        __builtin_memcpy(to + i, from + i, (size_t)(bytes - i));
+}
+
 /* 1 / sqrt(mean + eps), formed in double. */
 static inline float rstd_of(double sum, double one_over_n, float eps)
 {

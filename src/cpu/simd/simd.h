@@ -13,6 +13,8 @@
  *   i8 and NaN in fp8.
  * - v_load_n, v_store_n: only the first n <= SKR_LANES elements; missing lanes are loaded as 0.
  * - v_load2, v_store2: the same for vf2. v_load2_n, v_store2_n: only the first n <= 2 * SKR_LANES.
+ * - v_out2(T, p, i, v, past): v_store2, or if past, a store past the caches where the level has one (SKR_PAST is 1).
+ *   Its address must then be a multiple of the vector's size.
  * - v_load2_fast: v_load2 where the sign of a zero does not matter: it may get lost.
  * - v_round_to(T, v): the value that storing as T and loading again would give.
  * - v2_add, v2_mul and so on: lane-wise on vf2. v2_scale(a, b) multiplies both halves by one vector.
@@ -30,7 +32,7 @@
  * - vi_load_u8(p): SKR_LANES bytes, widened. vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v,
  * a): the same with the sign bits of a in bit 7.
  * - v_top(T, acc, x): the larger magnitude, as bits, of each element of type T in two vb; 0 to begin with.
- * - vb: SKR_VB_BYTES bytes without a type, for the bandwidth probe, with a store past the caches.
+ * - vb: SKR_VB_BYTES bytes without a type, with a store past the caches.
  *
  * The rest is what the names say. */
 #ifndef SKR_SIMD_H
@@ -212,6 +214,21 @@ SKR_FN void v_store2(int type, void *p, int64_t i, vf2 a)
     } else {
         v_store(type, p, i, a.lo);
         v_store(type, p, i + SKR_LANES, a.hi);
+    }
+}
+
+#if !defined(SKR_PAST)
+#define SKR_PAST       0
+#define v_stream_float v_store_float
+#endif
+
+SKR_FN void v_out2(int type, void *p, int64_t i, vf2 a, int past)
+{
+    if (SKR_PAST && past) {
+        v_stream_float(type, p, i, a.lo);
+        v_stream_float(type, p, i + SKR_LANES, a.hi);
+    } else {
+        v_store2(type, p, i, a);
     }
 }
 

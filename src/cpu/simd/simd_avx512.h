@@ -272,6 +272,15 @@ SKR_FN void v_store2_float(int type, void *p, int64_t i, vf2 a)
     v_store_float(type, p, i + SKR_LANES, a.hi);
 }
 
+#define SKR_PAST 1
+SKR_FN void v_stream_float(int type, void *p, int64_t i, vf a)
+{
+    if (type == SKR_F32)
+        _mm512_stream_ps((float *)p + i, a);
+    else
+        _mm256_stream_si256((__m256i *)((uint16_t *)p + i), v_narrow(type, a));
+}
+
 SKR_FN void v_store_float_n(int type, void *p, int64_t i, vf a, int n)
 {
     if (type == SKR_F32)
@@ -339,10 +348,6 @@ SKR_FN void vb_stream(void *p, vb a)
 {
     _mm512_stream_si512(p, a);
 } /* p must be aligned to SKR_VB_BYTES */
-SKR_FN void vb_stream_end(void)
-{
-    _mm_sfence();
-}
 SKR_FN vb vb_xor(vb a, vb b)
 {
     return _mm512_xor_si512(a, b);

@@ -531,9 +531,6 @@ SKR_FN void vb_stream(void *p, vb a)
 {
     vst1q_u8(p, a);
 } /* the cores stream long runs of stores by themselves */
-SKR_FN void vb_stream_end(void)
-{
-}
 SKR_FN vb vb_xor(vb a, vb b)
 {
     return veorq_u8(a, b);

@@ -350,9 +350,6 @@ SKR_FN void vb_stream(void *p, vb a)
 {
     vb_store(p, a);
 }
-SKR_FN void vb_stream_end(void)
-{
-}
 SKR_FN vb vb_xor(vb a, vb b)
 {
     return a ^ b;

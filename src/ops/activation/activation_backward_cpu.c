@@ -33,6 +33,7 @@ SKR_FN void gradients(int act, int gated, vf *dy, vf *g, const vf *u, float alph
 typedef struct spans {
     const void *dy, *gate, *up;
     void *dgate, *dup;
+    int past; /* the results are written past the caches */
 } spans;
 
 SKR_TAIL void tail(int act, int type, const spans *s, float alpha, float limit, int64_t i, int64_t n)
@@ -57,9 +58,9 @@ SKR_FN void body(int act, int gated, int type, const spans *s, float alpha, floa
         load4(type, s->gate, i, g);
         load4(type, gated ? s->up : s->gate, i, u);
         gradients(act, gated, dy, g, u, alpha, limit, 4);
-        store4(type, s->dgate, i, dy);
+        store4(type, s->dgate, i, dy, s->past);
         if (gated)
-            store4(type, s->dup, i, g);
+            store4(type, s->dup, i, g, s->past);
     }
     if (i < n)
         tail(act, type, s, alpha, limit, i, n);
@@ -169,6 +170,7 @@ static void rows(const job_t *job, int64_t task)
                        .up = gated ? element(a, &a->up, row, r.first) : NULL,
                        .dgate = output(job, &job->dgate, row, r.first),
                        .dup = output(job, &job->dup, row, r.first)};
+            s.past = goes_past(&job->head, s.dgate) && (!gated || goes_past(&job->head, s.dup));
             loops[a->act][gated][job->dy.type](&s, a->alpha, a->limit, r.last - r.first);
             continue;
         }

@@ -33,7 +33,7 @@ SKR_TAIL void tail(int act, int type, const void *gate, const void *up, void *y,
 
 /* Four vectors at once: the functions are long chains, and what is independent of them hides their latency. */
 SKR_FN void body(int act, int gated, int type, const void *gate, const void *up, void *y, float alpha, float limit,
-                 int64_t n)
+                 int64_t n, int past)
 {
     int64_t i = 0;
     for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
@@ -41,18 +41,19 @@ SKR_FN void body(int act, int gated, int type, const void *gate, const void *up,
         load4(type, gate, i, g);
         load4(type, gated ? up : gate, i, u);
         values(act, gated, g, u, alpha, limit, 4);
-        store4(type, y, i, g);
+        store4(type, y, i, g, past);
     }
     if (i < n)
         tail(act, type, gate, up, y, alpha, limit, i, n);
 }
 
-typedef void (*forward_fn)(const void *gate, const void *up, void *y, float alpha, float limit, int64_t n);
+typedef void (*forward_fn)(const void *gate, const void *up, void *y, float alpha, float limit, int64_t n, int past);
 
 #define LOOP(act, form, gated, type)                                                                                   \
-    static void form##_##act##_##type(const void *gate, const void *up, void *y, float alpha, float limit, int64_t n)  \
+    static void form##_##act##_##type(const void *gate, const void *up, void *y, float alpha, float limit, int64_t n,  \
+                                      int past)                                                                        \
     {                                                                                                                  \
-        body(SKR_ACT_##act, gated, SKR_##type, gate, up, y, alpha, limit, n);                                          \
+        body(SKR_ACT_##act, gated, SKR_##type, gate, up, y, alpha, limit, n, past);                                    \
     }
 #define LOOPS(act)                                                                                                     \
     LOOP(act, plain, 0, F32)                                                                                           \
@@ -81,7 +82,7 @@ static void staged(const job_t *job, int64_t row, int64_t column, int64_t n, int
         char *to = y + i * skr_type_bytes(type);
         get_operands(&job->head, a, row, column + i, len, &o);
         float *out = room_for(type, to, result);
-        loops[a->act][a->gated][SKR_F32](o.gate, o.up, out, a->alpha, a->limit, len);
+        loops[a->act][a->gated][SKR_F32](o.gate, o.up, out, a->alpha, a->limit, len, 0);
         put(type, out, to, len);
     }
 }
@@ -110,7 +111,7 @@ static void rows(const job_t *job, int64_t task, int worker)
                               : (char *)job->head.workspace + job->scratch_at + worker * job->scratch_bytes;
         if (direct)
             loop(element(a, &a->gate, row, r.first), a->up.data ? element(a, &a->up, row, r.first) : NULL, y, a->alpha,
-                 a->limit, n);
+                 a->limit, n, !job->y_quant.data && goes_past(&job->head, y));
         else
             staged(job, row, r.first, n, type, y);
         if (job->y_quant.data)

@@ -14,10 +14,10 @@ SKR_FN void load4(int type, const void *p, int64_t i, vf *x)
     x[0] = a.lo, x[1] = a.hi, x[2] = b.lo, x[3] = b.hi;
 }
 
-SKR_FN void store4(int type, void *p, int64_t i, const vf *x)
+SKR_FN void store4(int type, void *p, int64_t i, const vf *x, int past)
 {
-    v_store2(type, p, i, (vf2){x[0], x[1]});
-    v_store2(type, p, i + 2 * SKR_LANES, (vf2){x[2], x[3]});
+    v_out2(type, p, i, (vf2){x[0], x[1]}, past);
+    v_out2(type, p, i + 2 * SKR_LANES, (vf2){x[2], x[3]}, past);
 }
 
 /* ---------------------------------------------------------------- rows as f32 */

@@ -13,7 +13,7 @@ SKR_FN vf2 p_of(vf2 x, vf lse, vf most, vf a)
     return v2_scale(d, a);
 }
 
-SKR_FN void p_body(int xt, int yt, const void *x, float lse1, float a1, void *y, int64_t n)
+SKR_FN void p_body(int xt, int yt, const void *x, float lse1, float a1, void *y, int64_t n, int past)
 {
     vf lse = v_set1(lse1), a = v_set1(a1), most = v_set1(70.0f);
     vf2 t[K];
@@ -24,7 +24,7 @@ SKR_FN void p_body(int xt, int yt, const void *x, float lse1, float a1, void *y,
             t[k] = p_of(v_load2(xt, x, i + 2 * k * SKR_LANES), lse, most, a);
         SKR_UNROLL
         for (int k = 0; k < K; k++)
-            v_store2(yt, y, i + 2 * k * SKR_LANES, t[k]);
+            v_out2(yt, y, i + 2 * k * SKR_LANES, t[k], past);
     }
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
@@ -32,11 +32,11 @@ SKR_FN void p_body(int xt, int yt, const void *x, float lse1, float a1, void *y,
     }
 }
 
-typedef void (*p_fn)(const void *x, float lse, float a, void *y, int64_t n);
+typedef void (*p_fn)(const void *x, float lse, float a, void *y, int64_t n, int past);
 #define P(xt, yt)                                                                                                      \
-    static void p_##xt##_##yt(const void *x, float lse, float a, void *y, int64_t n)                                   \
+    static void p_##xt##_##yt(const void *x, float lse, float a, void *y, int64_t n, int past)                         \
     {                                                                                                                  \
-        p_body(SKR_##xt, SKR_##yt, x, lse, a, y, n);                                                                   \
+        p_body(SKR_##xt, SKR_##yt, x, lse, a, y, n, past);                                                             \
     }
 #define PS(xt) P(xt, F32) P(xt, F16) P(xt, BF16)
 PS(F32)
@@ -54,10 +54,10 @@ static void plain_row(const job_t *job, const char *x, char *y, float lse, int64
     float at = 0.0f, one;
     int here = hit >= 0 && hit < job->n;
     if (here) { /* before dlogits, which may be logits, is written */
-        ps[xt][SKR_F32](x + hit * skr_type_bytes(xt), lse, c.a, &one, 1);
+        ps[xt][SKR_F32](x + hit * skr_type_bytes(xt), lse, c.a, &one, 1, 0);
         at = one - c.b;
     }
-    ps[xt][yt](x, lse, c.a, y, job->n);
+    ps[xt][yt](x, lse, c.a, y, job->n, goes_past(&job->head, y));
     if (here)
         store1(yt, y, hit, at);
 }
@@ -70,16 +70,17 @@ static void full_row(const job_t *job, const float *weight, const char *x, char 
     for (int64_t i = 0; i < job->n; i += SKR_CE_CHUNK) {
         int64_t n = job->n - i < SKR_CE_CHUNK ? job->n - i : SKR_CE_CHUNK;
         if (job->softcap != 0.0f)
-            ps[SKR_F32][SKR_F32](cap(job->logits.type, x + i * xb, job->softcap, e, n), lse, c.a, e, n);
+            ps[SKR_F32][SKR_F32](cap(job->logits.type, x + i * xb, job->softcap, e, n), lse, c.a, e, n, 0);
         else
-            ps[job->logits.type][SKR_F32](x + i * xb, lse, c.a, e, n);
+            ps[job->logits.type][SKR_F32](x + i * xb, lse, c.a, e, n, 0);
         gradient_chunk g = {.softcap = job->softcap,
                             .c = c.c,
                             .b = c.b,
                             .hit = hit - i,
                             .weight = weight ? weight + i : NULL,
                             .logits_type = job->logits.type,
-                            .type = job->dlogits.type};
+                            .type = job->dlogits.type,
+                            .past = goes_past(&job->head, y)};
         put_gradient(&g, e, 1.0f, x + i * xb, y + i * yb, n);
     }
 }

@@ -133,7 +133,8 @@ static void second_sweep(const kernel *k, const row_sums *r, const char *x, char
                             .hit = hit - i,
                             .weight = k->weight ? k->weight + i : NULL,
                             .logits_type = job->logits.type,
-                            .type = job->dlogits.type};
+                            .type = job->dlogits.type,
+                            .past = goes_past(&job->head, y)};
         put_gradient(&g, k->kept + i, by, x + i * xb, y + i * yb, n);
     }
 }

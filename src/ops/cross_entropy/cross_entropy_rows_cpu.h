@@ -121,16 +121,17 @@ typedef struct gradient_chunk {
     int64_t hit; /* the target's place in the chunk, if it is in it */
     const float *weight;
     int logits_type, type;
+    int past; /* the gradient is written past the caches */
 } gradient_chunk;
 
-SKR_FN void scale_body(int type, const float *e, float by, void *y, int64_t n)
+SKR_FN void scale_body(int type, const float *e, float by, void *y, int64_t n, int past)
 {
     vf f = v_set1(by);
     int64_t i = 0;
     for (; i + 8 * SKR_LANES <= n; i += 8 * SKR_LANES)
         SKR_UNROLL
     for (int k = 0; k < 4; k++)
-        v_store2(type, y, i + 2 * k * SKR_LANES, v2_scale(v_load2(SKR_F32, e, i + 2 * k * SKR_LANES), f));
+        v_out2(type, y, i + 2 * k * SKR_LANES, v2_scale(v_load2(SKR_F32, e, i + 2 * k * SKR_LANES), f), past);
     for (; i < n; i += SKR_LANES) {
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
         v_store_n(type, y, i, v_mul(v_load_n(SKR_F32, e, i, m), f), m);
@@ -167,11 +168,11 @@ static void put_gradient(const gradient_chunk *g, const float *e, float by, cons
         return;
     }
     if (g->type == SKR_F32)
-        scale_body(SKR_F32, e, by, y, n);
+        scale_body(SKR_F32, e, by, y, n, g->past);
     else if (g->type == SKR_F16)
-        scale_body(SKR_F16, e, by, y, n);
+        scale_body(SKR_F16, e, by, y, n, g->past);
     else
-        scale_body(SKR_BF16, e, by, y, n);
+        scale_body(SKR_BF16, e, by, y, n, g->past);
     if (g->hit >= 0 && g->hit < n)
         store1(g->type, y, g->hit, e[g->hit] * by - g->b);
 }

@@ -115,9 +115,8 @@ saker_status skr_norm_plan_cpu(skr_call *call, skr_norm_job *job, const skr_targ
     cpu->bias_at = -1;
     if (job->bias.data)
         skr_plan_param(&job->bias, 0, job->heads, n, &at, &cpu->bias_at, &cpu->bias_stride);
-    /* For each worker: a row of s when it is stored nowhere else, and a row of y when only its quantised form is
-     * wanted. */
-    int rows = (job->residual.data && !job->residual_out.data) + (job->y_quant.data && !job->y.data);
+    /* For each worker: a row of s, and a row of y when only its quantised form is wanted. */
+    int rows = skr_norm_holds_s(job) + (job->y_quant.data && !job->y.data);
     cpu->scratch_bytes = (int64_t)skr_align_up((size_t)skr_mul(rows, skr_mul(n, sizeof(float))), 256);
     cpu->scratch_at = skr_take(&at, skr_mul(target->width, cpu->scratch_bytes));
     plan_param_step(cpu, job->heads, n, plan);

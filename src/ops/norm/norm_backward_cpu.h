@@ -129,6 +129,7 @@ typedef struct grad {
     float mean, rstd, k, k0;
     const void *next_dy, *next_x;
     float next_mean;
+    int past; /* dx is written past the caches */
     const char *ahead_dy, *ahead_x;
 } grad;
 
@@ -183,7 +184,7 @@ SKR_FN void grad_block(int t, int round, int want, const grad *a, vrow r, int64_
     if (want & WANT_DB)
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
     if (want & WANT_DX)
-        EACH_PAIR(v_store2(t, a->dx, i, dx[k]))
+        EACH_PAIR(v_out2(t, a->dx, i, dx[k], a->past))
 #undef EACH_PAIR
 }
 
@@ -243,7 +244,7 @@ SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdo
         EACH_PAIR(v_store2(SKR_F32, a->dw, i, dw[k]))
     if (want & WANT_DB)
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
-    EACH_PAIR(v_store2(t, a->dx, i, g[k]))
+    EACH_PAIR(v_out2(t, a->dx, i, g[k], a->past))
 #undef EACH_PAIR
 }
 
@@ -332,6 +333,7 @@ typedef struct row_data {
     const float *w;
     float *dw, *db;
     float mean, rstd, k, k0;
+    int past; /* dx is written past the caches */
 } row_data;
 
 /* The first sweep's results for a whole row. */
@@ -377,7 +379,7 @@ static row_sums first_sweep(const sweep *s, const row_data *r)
 
 static grad grad_at(const row_data *r, int64_t i, int bytes)
 {
-    grad g = {.w = r->w + i, .mean = r->mean, .rstd = r->rstd, .k = r->k, .k0 = r->k0};
+    grad g = {.w = r->w + i, .mean = r->mean, .rstd = r->rstd, .k = r->k, .k0 = r->k0, .past = r->past};
     g.dy = r->dy + i * bytes;
     g.x = r->x + i * bytes;
     g.dres = r->dres ? r->dres + i * bytes : NULL;
@@ -403,6 +405,7 @@ static void second_sweep(const sweep *s, const row_data *r)
         char *dx = r->dx ? r->dx + i * skr_type_bytes(job->dx.type) : NULL;
         int direct = job->dx.type == SKR_F32;
         g.dx = direct ? dx : (char *)s->dx;
+        g.past &= direct;
         s->grad(&g, n);
         if (dx && !direct)
             narrow(job->dx.type, s->dx, dx, n);
@@ -488,6 +491,7 @@ static row_data row_at(const sweep *s, int64_t row, float *dw, float *db)
     r.w = param_row(&job->head, &job->weight, cpu->weight_at, cpu->weight_stride, h);
     r.dres = job->dres.data ? row_of(&job->rows, &job->dres, row) : NULL;
     r.dx = job->dx.data ? row_of(&job->rows, &job->dx, row) : NULL;
+    r.past = goes_past(&job->head, r.dx);
     r.dw = dw ? dw + h * job->n : NULL;
     r.db = db ? db + h * job->n : NULL;
     stat_row(s, row, &r);

@@ -102,6 +102,7 @@ static const first_fn adds[3][3][3] = {EACH(ADD_ROWS)};
  */
 typedef struct stat {
     float mean, rstd, rest;
+    int past; /* y is written past the caches */
 } stat;
 typedef struct vstat {
     vf mean, rstd, rest;
@@ -122,7 +123,7 @@ SKR_FN vf2 normal(int far, vf2 s, vstat a)
 }
 
 SKR_FN void y_block(int far, int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b,
-                    void *y, vstat a, int64_t at)
+                    void *y, vstat a, int past, int64_t at)
 {
     vf2 t[K];
     SKR_UNROLL
@@ -139,7 +140,7 @@ SKR_FN void y_block(int far, int st, int yt, int round, int with_bias, const voi
     }
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        v_store2(yt, y, at + 2 * k * SKR_LANES, t[k]);
+        v_out2(yt, y, at + 2 * k * SKR_LANES, t[k], past);
 }
 
 SKR_TAIL void y_tail(int st, int yt, int round, const void *s, const float *w, const float *b, void *y, const stat *a,
@@ -158,12 +159,13 @@ SKR_FN void y_body(int st, int yt, int round, int with_bias, const void *s, cons
                    const stat *a, int64_t n)
 {
     vstat with = spread(a);
+    const int past = a->past;
     int64_t i = 0;
     if (CENTRE && a->rest != 0)
         for (; i + BLOCK <= n; i += BLOCK)
-            y_block(1, st, yt, round, with_bias, s, w, b, y, with, i);
+            y_block(1, st, yt, round, with_bias, s, w, b, y, with, past, i);
     for (; i + BLOCK <= n; i += BLOCK)
-        y_block(0, st, yt, round, with_bias, s, w, b, y, with, i);
+        y_block(0, st, yt, round, with_bias, s, w, b, y, with, past, i);
     if (i < n)
         y_tail(st, yt, round, s, w, b, y, a, i, n);
 }
@@ -197,6 +199,7 @@ SKR_FN sums both_body(int xt, int yt, int round, int with_bias, const void *s, c
 {
     const int bytes = xt == SKR_F32 ? 4 : 2;
     vstat with = spread(a);
+    const int past = a->past;
     chains c = chains_zero();
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
@@ -204,7 +207,7 @@ SKR_FN sums both_body(int xt, int yt, int round, int with_bias, const void *s, c
         SKR_UNROLL
         for (int k = 0; k < K; k++)
             chains_load(xt, next, i + 2 * k * SKR_LANES, k, &c);
-        y_block(0, xt, yt, round, with_bias, s, w, b, y, with, i);
+        y_block(0, xt, yt, round, with_bias, s, w, b, y, with, past, i);
     }
     sums sum = chains_total(&c);
     if (i < n) {
@@ -272,10 +275,10 @@ static source source_of(const sweep *w, int64_t row)
     source s = {row_of(&job->rows, &job->x, row), NULL, NULL};
     if (job->residual.data)
         s.residual = row_of(&job->rows, &job->residual, row);
-    if (job->residual_out.data)
-        s.out = row_of(&job->rows, &job->residual_out, row);
-    else if (job->residual.data)
+    if (w->s_row)
         s.out = w->s_row;
+    else if (job->residual_out.data)
+        s.out = row_of(&job->rows, &job->residual_out, row);
     return s;
 }
 
@@ -294,7 +297,7 @@ static sweep start(const job_t *job, int worker)
     char *scratch = NULL;
     if (job->cpu.scratch_bytes)
         scratch = (char *)job->head.workspace + job->cpu.scratch_at + worker * job->cpu.scratch_bytes;
-    if (job->residual.data && !job->residual_out.data) {
+    if (skr_norm_holds_s(job)) {
         w.s_row = scratch;
         scratch += job->n * (int64_t)sizeof(float);
     }
@@ -355,6 +358,7 @@ static void plain_rows(const job_t *job, const sweep *w, int64_t begin, int64_t 
     for (int64_t row = begin; row < end; row++) {
         char *y = row_of(&job->rows, &job->y, row);
         stat with = finish_row(w, row, x, m);
+        with.past = goes_past(&job->head, y);
         const float *weight = weight_row(job, row), *bias = bias_row(job, row);
         if (row + 1 == end) {
             w->second(x, weight, bias, y, &with, n);
@@ -390,9 +394,12 @@ static void rows(const job_t *job, int64_t task, int worker)
         const char *from = s.out ? s.out : s.x;
         stat a = finish_row(&w, row, from, m);
         char *y = job->y.data ? row_of(&job->rows, &job->y, row) : w.y_row;
+        a.past = !job->y_quant.data && goes_past(&job->head, y);
         w.second(from, weight_row(job, row), bias_row(job, row), y, &a, n);
         if (job->y_quant.data)
             quantise(job, row, w.y_type, y);
+        if (w.s_row && job->residual_out.data)
+            copy_past(row_of(&job->rows, &job->residual_out, row), from, n * skr_type_bytes(w.s_type));
     }
 }
 

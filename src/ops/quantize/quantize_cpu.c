@@ -64,15 +64,18 @@ static void segment(const job_t *job, int64_t slab, int64_t column, int64_t n, f
     for (int64_t k = 0, rows = slab_rows(job, slab); k < rows; k++) {
         const char *x = x_row(job, slab, k) + column * bytes;
         uint8_t *q = q_row(job, slab, k);
-        if (job->type != SKR_I4) {
+        if (job->type != SKR_I4 && !(SKR_PAST && job->head.past)) {
             quant_codes(job->x.type, job->type, x, q + column, scale, top, n);
             continue;
         }
         for (int64_t i = 0; i < n; i += QUANT_SPAN) {
             uint8_t code[QUANT_SPAN];
             int64_t len = n - i < QUANT_SPAN ? n - i : QUANT_SPAN;
-            quant_codes(job->x.type, SKR_I4, x + i * bytes, code, scale, top, len);
-            pack_nibbles(code, q + (column + i) / 2, len);
+            quant_codes(job->x.type, job->type, x + i * bytes, code, scale, top, len);
+            if (job->type == SKR_I4)
+                pack_nibbles(code, q + (column + i) / 2, len);
+            else
+                copy_past((char *)q + column + i, (const char *)code, len);
         }
     }
 }
@@ -154,13 +157,13 @@ void SKR_KERNEL(quantize)(const void *job, int step, int64_t task, int worker)
 
 /* ---------------------------------------------------------------- and back */
 
-SKR_FN void values_body(int qt, int type, const uint8_t *q, void *y, float scale1, int64_t n)
+SKR_FN void values_body(int qt, int type, const uint8_t *q, void *y, float scale1, int64_t n, int past)
 {
     vf scale = v_set1(scale1);
     int64_t i = 0;
     for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
         vf2 a = {v_of_code(qt, vi_load_u8(q + i)), v_of_code(qt, vi_load_u8(q + i + SKR_LANES))};
-        v_store2(type, y, i, v2_scale(a, scale));
+        v_out2(type, y, i, v2_scale(a, scale), past);
     }
     for (; i < n; i += SKR_LANES) {
         uint8_t some[SKR_LANES] = {0};
@@ -171,11 +174,11 @@ SKR_FN void values_body(int qt, int type, const uint8_t *q, void *y, float scale
     }
 }
 
-typedef void (*values_fn)(const uint8_t *q, void *y, float scale, int64_t n);
+typedef void (*values_fn)(const uint8_t *q, void *y, float scale, int64_t n, int past);
 #define VALUES(qt, type)                                                                                               \
-    static void values_##qt##_##type(const uint8_t *q, void *y, float scale, int64_t n)                                \
+    static void values_##qt##_##type(const uint8_t *q, void *y, float scale, int64_t n, int past)                      \
     {                                                                                                                  \
-        values_body(SKR_##qt, SKR_##type, q, y, scale, n);                                                             \
+        values_body(SKR_##qt, SKR_##type, q, y, scale, n, past);                                                       \
     }
 #define VALUES_OF(qt) VALUES(qt, F32) VALUES(qt, F16) VALUES(qt, BF16)
 VALUES_OF(E4M3)
@@ -204,15 +207,16 @@ static void values_row(const job_t *job, const uint8_t *q, char *y, int64_t colu
 {
     int64_t bytes = skr_type_bytes(job->x.type);
     y += column * bytes;
+    int past = goes_past(&job->head, y);
     if (job->type != SKR_I4) {
-        values_table[job->type - SKR_E4M3][job->x.type](q + column, y, scale, n);
+        values_table[job->type - SKR_E4M3][job->x.type](q + column, y, scale, n, past);
         return;
     }
     for (int64_t i = 0; i < n; i += QUANT_SPAN) {
         uint8_t code[QUANT_SPAN];
         int64_t len = n - i < QUANT_SPAN ? n - i : QUANT_SPAN;
         unpack_nibbles(q, column + i, code, len);
-        values_table[SKR_I8 - SKR_E4M3][job->x.type](code, y + i * bytes, scale, len);
+        values_table[SKR_I8 - SKR_E4M3][job->x.type](code, y + i * bytes, scale, len, past);
     }
 }
 

@@ -19,6 +19,7 @@ typedef struct head {
     float *sum; /* dweight of the tile; NULL: not wanted */
     int64_t d;
     float eps;
+    int past; /* dx is written past the caches */
 } head;
 
 /* Sums of x * x and of g * w * x. */
@@ -96,7 +97,7 @@ SKR_FN void head_results(int xt, int yt, const head *from, float rstd1, float me
             vf2 dx = {v_fnma(hat.lo, mean, gw.lo), v_fnma(hat.hi, mean, gw.hi)};
             dx = v2_scale(dx, rstd);
             if (n == STEP)
-                v_store2(yt, h.dx, i, dx);
+                v_out2(yt, h.dx, i, dx, h.past);
             else
                 v_store2_n(yt, h.dx, i, dx, n);
         }
@@ -169,7 +170,8 @@ static void tile_heads(const tile *t, int which, run_fn rotate, head_fn norm, do
                                   .dx = dx,
                                   .sum = part ? sum : NULL,
                                   .d = job->d,
-                                  .eps = job->eps};
+                                  .eps = job->eps,
+                                  .past = goes_past(&job->head, dx)};
             if (waiting == SKR_ROPE_HEADS) {
                 norm(h, waiting);
                 summed += waiting;

@@ -53,7 +53,7 @@ SKR_FN vf2 load_n(int norm, int xt, const void *x, int64_t i, vf rstd, const flo
 
 /* Columns i and i + r/2. */
 SKR_FN void half_head(int norm, int xt, int yt, const float *w, const void *x, void *y, const float *table, int64_t r,
-                      vf rstd)
+                      vf rstd, int past)
 {
     int64_t half = r / 2, i = 0;
     const float *sine = table + half;
@@ -68,8 +68,8 @@ SKR_FN void half_head(int norm, int xt, int yt, const float *w, const void *x, v
         }
         SKR_UNROLL
         for (int k = 0; k < 2; k++) {
-            v_store2(yt, y, i + k * STEP, v2_fnma(b[k], s[k], v2_mul(a[k], c[k])));
-            v_store2(yt, y, half + i + k * STEP, v2_fma(a[k], s[k], v2_mul(b[k], c[k])));
+            v_out2(yt, y, i + k * STEP, v2_fnma(b[k], s[k], v2_mul(a[k], c[k])), past);
+            v_out2(yt, y, half + i + k * STEP, v2_fma(a[k], s[k], v2_mul(b[k], c[k])), past);
         }
     }
     for (; i < half; i += STEP) {
@@ -83,7 +83,7 @@ SKR_FN void half_head(int norm, int xt, int yt, const float *w, const void *x, v
 
 /* Columns 2i and 2i + 1: each times cos, plus its neighbour times sin with the sign that belongs to the place. */
 SKR_FN void interleaved_head(int norm, int xt, int yt, const float *w, const void *x, void *y, const float *table,
-                             int64_t r, vf rstd)
+                             int64_t r, vf rstd, int past)
 {
     int64_t i = 0;
     const float *sine = table + r;
@@ -97,7 +97,7 @@ SKR_FN void interleaved_head(int norm, int xt, int yt, const float *w, const voi
         }
         SKR_UNROLL
         for (int k = 0; k < 2; k++)
-            v_store2(yt, y, i + k * STEP, v2_fma(v2_swap_pairs(a[k]), s[k], v2_mul(a[k], c[k])));
+            v_out2(yt, y, i + k * STEP, v2_fma(v2_swap_pairs(a[k]), s[k], v2_mul(a[k], c[k])), past);
     }
     for (; i < r; i += STEP) {
         int n = r - i < STEP ? (int)(r - i) : STEP;
@@ -107,10 +107,11 @@ SKR_FN void interleaved_head(int norm, int xt, int yt, const float *w, const voi
     }
 }
 
-SKR_FN void copy_rest(int norm, int xt, int yt, const float *w, const void *x, void *y, int64_t i, int64_t d, vf rstd)
+SKR_FN void copy_rest(int norm, int xt, int yt, const float *w, const void *x, void *y, int64_t i, int64_t d, vf rstd,
+                      int past)
 {
     for (; i + STEP <= d; i += STEP)
-        v_store2(yt, y, i, load(norm, xt, x, i, rstd, w));
+        v_out2(yt, y, i, load(norm, xt, x, i, rstd, w), past);
     if (i < d)
         v_store2_n(yt, y, i, load_n(norm, xt, x, i, rstd, w, (int)(d - i)), (int)(d - i));
 }
@@ -131,11 +132,11 @@ SKR_FN void run_body(int norm, int interleaved, int xt, int yt, const run *from)
             rstd[ahead] = rstd_of_head(xt, x + ahead * w.x_step, w.d, w.eps);
         vf scale = v_set1(norm ? rstd[k] : 1.0f);
         if (interleaved)
-            interleaved_head(norm, xt, yt, w.weight, x, y, table, w.r, scale);
+            interleaved_head(norm, xt, yt, w.weight, x, y, table, w.r, scale, w.past);
         else
-            half_head(norm, xt, yt, w.weight, x, y, table, w.r, scale);
+            half_head(norm, xt, yt, w.weight, x, y, table, w.r, scale, w.past);
         if (w.r < w.d && (norm || x != y))
-            copy_rest(norm, xt, yt, w.weight, x, y, w.r, w.d, scale);
+            copy_rest(norm, xt, yt, w.weight, x, y, w.r, w.d, scale, w.past);
     }
 }
 
@@ -179,6 +180,7 @@ static void rotate(const tile *t, int which, run_fn fn)
     w.x_step = (tokens_inside ? in->token : in->head) * xb;
     w.y_step = (tokens_inside ? out->token : out->head) * yb;
     w.table_step = tokens_inside ? row : 0;
+    int whole_lines = (w.y_step | job->r / 2 * yb) % LINE == 0; /* both halves of every head */
     for (int64_t i = 0; i < outer; i++) {
         int64_t k = tokens_inside ? 0 : i, end = tokens_inside ? t->n : i + 1, h = tokens_inside ? i : 0;
         while (k < end) { /* tokens up to the next that is in no sequence */
@@ -187,6 +189,7 @@ static void rotate(const tile *t, int which, run_fn fn)
                 last++;
             w.x = head_at(in, job->in_type, t, k, h);
             w.y = head_at(out, job->out_type, t, k, h);
+            w.past = whole_lines && goes_past(&job->head, w.y);
             w.table = t->table + k * row;
             w.n = tokens_inside ? last - k : last > k ? heads : 0;
             if (w.n)

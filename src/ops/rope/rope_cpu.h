@@ -22,6 +22,7 @@ typedef struct run {
     int64_t n, r, d;
     const float *weight; /* norm */
     float eps;
+    int past; /* y is written past the caches */
 } run;
 
 /* Heads x of a tensor: rotated, the rest copied; normalised first where norm says so (rope_cpu.c). */

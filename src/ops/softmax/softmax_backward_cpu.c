@@ -54,7 +54,8 @@ SKR_TAIL void grad_tail(int type, int log, const void *dy, const void *y, void *
     }
 }
 
-SKR_FN void grad_block(int type, int log, const void *dy, const void *y, void *dx, vf sum, vf scale, int64_t i)
+SKR_FN void grad_block(int type, int log, const void *dy, const void *y, void *dx, vf sum, vf scale, int past,
+                       int64_t i)
 {
     vf2 d[K], p[K];
     SKR_UNROLL
@@ -69,7 +70,7 @@ SKR_FN void grad_block(int type, int log, const void *dy, const void *y, void *d
     }
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        v_store2(type, dx, i + 2 * k * SKR_LANES, d[k]);
+        v_out2(type, dx, i + 2 * k * SKR_LANES, d[k], past);
 }
 
 SKR_FN float sum_body(int type, int log, const void *dy, const void *y, int64_t n)
@@ -87,6 +88,7 @@ typedef struct chunk {
     const char *dy, *y, *next_dy, *next_y, *ahead_dy, *ahead_y;
     char *dx;
     float sum, scale;
+    int past; /* dx is written past the caches */
 } chunk;
 
 SKR_FN void grad_body(int type, int log, const chunk *c, int64_t n)
@@ -94,7 +96,7 @@ SKR_FN void grad_body(int type, int log, const chunk *c, int64_t n)
     vf sum = v_set1(c->sum), scale = v_set1(c->scale);
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
-        grad_block(type, log, c->dy, c->y, c->dx, sum, scale, i);
+        grad_block(type, log, c->dy, c->y, c->dx, sum, scale, c->past, i);
     if (i < n)
         grad_tail(type, log, c->dy, c->y, c->dx, c->sum, c->scale, i, n);
 }
@@ -109,7 +111,7 @@ SKR_FN float both_body(int type, int log, const chunk *c, int64_t n)
         prefetch_block(c->ahead_dy + i * bytes, BLOCK * bytes);
         prefetch_block(c->ahead_y + i * bytes, BLOCK * bytes);
         sum_block(type, log, c->next_dy, c->next_y, i, a);
-        grad_block(type, log, c->dy, c->y, c->dx, sum, scale, i);
+        grad_block(type, log, c->dy, c->y, c->dx, sum, scale, c->past, i);
     }
     float next = total(a);
     if (i < n) {
@@ -172,6 +174,7 @@ static void rows_of_one_type(const job_t *job, int64_t begin, int64_t end)
         const char *next_dy = row_of(&job->rows, &job->dy, next), *next_y = row_of(&job->rows, &job->y, next);
         chunk r = c;
         r.dx = row_of(&job->rows, &job->dx, row);
+        r.past = goes_past(&job->head, r.dx);
         r.sum = (float)sum;
         sum = 0;
         for (int64_t i = 0; i < job->n; i += CHUNK) {

@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Three sweeps over a row: its maximum, the exponentials with their sum, the result. The exponentials wait in y where
- * that is f32, else in this worker's scratch row. An exponential costs more than anything else here, so none is
- * computed twice, and memory is read ahead while they are computed. With a mask, or a causal one, s is first written to
- * the scratch row. Rows across memory: tiles (softmax_cpu.h). */
+ * that is f32 and stays in the caches, else in this worker's scratch row. An exponential costs more than anything else
+ * here, so none is computed twice, and memory is read ahead while they are computed. With a mask, or a causal one, s is
+ * first written to the scratch row. Rows across memory: tiles (softmax_cpu.h). */
 #include "softmax_cpu.h"
 
 typedef skr_softmax_job job_t;
@@ -108,7 +108,7 @@ SKR_FN float exp_body(int type, int keep, const void *x, float scale1, float m1,
 }
 
 /* y = e * factor. */
-SKR_FN void product_body(int yt, const float *e, void *y, float factor1, int64_t n)
+SKR_FN void product_body(int yt, const float *e, void *y, float factor1, int64_t n, int past)
 {
     vf factor = v_set1(factor1);
     int64_t i = 0;
@@ -119,7 +119,7 @@ SKR_FN void product_body(int yt, const float *e, void *y, float factor1, int64_t
             a[k] = v2_scale(v_load2(SKR_F32, e, i + 2 * k * SKR_LANES), factor);
         SKR_UNROLL
         for (int k = 0; k < 4; k++)
-            v_store2(yt, y, i + 2 * k * SKR_LANES, a[k]);
+            v_out2(yt, y, i + 2 * k * SKR_LANES, a[k], past);
     }
     for (; i < n; i += SKR_LANES) {
         int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
@@ -128,12 +128,12 @@ SKR_FN void product_body(int yt, const float *e, void *y, float factor1, int64_t
 }
 
 /* y = (scale * x - m) - ln. */
-SKR_FN void log_body(int type, int yt, const void *x, void *y, float scale1, float m1, float ln1, int64_t n)
+SKR_FN void log_body(int type, int yt, const void *x, void *y, float scale1, float m1, float ln1, int64_t n, int past)
 {
     vf scale = v_set1(scale1), m = v_set1(-m1), ln = v_set1(ln1);
     int64_t i = 0;
     for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES)
-        v_store2(yt, y, i, v2_sub1(v2_less(v_load2(type, x, i), scale, m), ln));
+        v_out2(yt, y, i, v2_sub1(v2_less(v_load2(type, x, i), scale, m), ln), past);
     for (; i < n; i += SKR_LANES) {
         int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
         v_store_n(yt, y, i, v_sub(v_fma(v_load_n(type, x, i, left), scale, m), ln), left);
@@ -142,8 +142,8 @@ SKR_FN void log_body(int type, int yt, const void *x, void *y, float scale1, flo
 
 typedef float (*max_fn)(const void *x, float scale, int64_t n);
 typedef float (*exp_fn)(const void *x, float scale, float m, float *e, const char *ahead, int64_t n);
-typedef void (*product_fn)(const float *e, void *y, float factor, int64_t n);
-typedef void (*log_fn)(const void *x, void *y, float scale, float m, float ln, int64_t n);
+typedef void (*product_fn)(const float *e, void *y, float factor, int64_t n, int past);
+typedef void (*log_fn)(const void *x, void *y, float scale, float m, float ln, int64_t n, int past);
 
 #define SWEEPS(t)                                                                                                      \
     static float max_##t(const void *x, float scale, int64_t n)                                                        \
@@ -158,15 +158,15 @@ typedef void (*log_fn)(const void *x, void *y, float scale, float m, float ln, i
     {                                                                                                                  \
         return exp_body(SKR_##t, 0, x, scale, m, e, ahead, n);                                                         \
     }                                                                                                                  \
-    static void product_##t(const float *e, void *y, float factor, int64_t n)                                          \
+    static void product_##t(const float *e, void *y, float factor, int64_t n, int past)                                \
     {                                                                                                                  \
-        product_body(SKR_##t, e, y, factor, n);                                                                        \
+        product_body(SKR_##t, e, y, factor, n, past);                                                                  \
     }
 FLOATS(SWEEPS)
 #define LOG(t, yt)                                                                                                     \
-    static void log_##t##_##yt(const void *x, void *y, float scale, float m, float ln, int64_t n)                      \
+    static void log_##t##_##yt(const void *x, void *y, float scale, float m, float ln, int64_t n, int past)            \
     {                                                                                                                  \
-        log_body(SKR_##t, SKR_##yt, x, y, scale, m, ln, n);                                                            \
+        log_body(SKR_##t, SKR_##yt, x, y, scale, m, ln, n, past);                                                      \
     }
 FLOATS1(LOG, F32)
 FLOATS1(LOG, F16)
@@ -269,12 +269,13 @@ static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
             sum += (double)(job->log ? sums : exps)[type](s + i * sb, scale, against(m), e + i, ahead, chunk_len(n, i));
         }
         norm r = norm_of(job, m, sum);
+        int past = goes_past(&job->head, y);
         for (int64_t i = 0; i < n; i += CHUNK) {
             int64_t len = chunk_len(n, i);
             if (job->log)
-                logs[type][yt](s + i * sb, y + i * yb, scale, r.against, r.ln, len);
+                logs[type][yt](s + i * sb, y + i * yb, scale, r.against, r.ln, len, past);
             else
-                products[yt](e + i, y + i * yb, r.factor, len);
+                products[yt](e + i, y + i * yb, r.factor, len, past);
         }
     }
 }

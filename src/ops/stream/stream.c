@@ -80,17 +80,11 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     return SAKER_OK;
 }
 
-/* From this many bytes of outputs on, x86 writes around the caches: a plain store there reads its line first, a third
- * more traffic for a copy. Twice the last-level cache of common servers; smaller outputs are better kept. On aarch64 it
- * changes nothing. */
-enum { PAST_CACHES = 64 * 1024 * 1024 };
-
 static void plan_cpu(skr_stream_job *job, skr_plan *plan)
 {
     plan->variant = "bytes";
     plan->traffic_bytes =
         job->bytes / 8 * (job->n_in + job->n_out) > INT64_MAX / 8 ? INT64_MAX : job->bytes * (job->n_in + job->n_out);
-    job->past_caches = job->bytes * job->n_out >= PAST_CACHES;
     job->n_tasks = job->bytes / SKR_STREAM_PIECE + (job->bytes % SKR_STREAM_PIECE != 0);
     plan->workspace_bytes = job->checksum ? skr_align_up((size_t)job->n_tasks * sizeof(uint64_t), 256) : 0;
     skr_step *move = skr_plan_step(plan);

@@ -19,11 +19,7 @@ typedef struct skr_stream_job {
     void *y[SKR_STREAM_OUTPUTS];      /* the first n_out are there */
     int64_t *checksum;                /* NULL: not wanted */
     int32_t n_in, n_out;
-    /* CPU plan: checksums of the tasks in the workspace; past_caches: outputs are so large that caching them is of no
-     * use */
-    int64_t n_tasks;
-    int32_t past_caches;
-    int32_t reserved;
+    int64_t n_tasks; /* CPU plan: checksums of the tasks in the workspace */
 } skr_stream_job;
 
 #endif

@@ -59,8 +59,6 @@ SKR_FN uint64_t move_body(int n_in, int n_out, int sum, int past, piece p)
     while (i < p.bytes)
         WORD();
 #undef WORD
-    if (past)
-        vb_stream_end();
     SKR_UNROLL
     for (int k = 0; k < UNROLL; k++)
         words ^= vb_fold(acc[k]);
@@ -112,7 +110,7 @@ static void move(const job_t *job, int64_t task)
     for (int s = 0; s < job->n_out; s++)
         p.y[s] = (char *)job->y[s] + begin;
     /* All outputs must reach alignment together to be stored past the caches. */
-    int past = job->past_caches && job->n_out &&
+    int past = job->head.past && job->n_out &&
                (job->n_out == 1 || ((uintptr_t)p.y[0] - (uintptr_t)p.y[1]) % SKR_VB_BYTES == 0);
     uint64_t words = moves[job->n_in][job->n_out][(past ? PAST : PLAIN) | (job->checksum ? SUM : PLAIN)](&p);
     if (job->checksum)
