@@ -14,8 +14,10 @@ SPDX-License-Identifier: Apache-2.0
 
 import argparse
 import ctypes
+import fnmatch
 import gc
 import os
+import re
 import sys
 import time
 
@@ -44,11 +46,15 @@ def keep_freed_memory():
 # ---------------------------------------------------------------- cases
 
 
+def wanted(op, patterns):
+    return any(fnmatch.fnmatchcase(name, p) for name in (op.name, op.label) if name for p in patterns.split(","))
+
+
 def cases(arguments, known):
     """(op, dtype, rows, width) in the order they run."""
     widths = [int(w) for w in arguments.widths.split(",")] if arguments.widths else None
     for op in known:
-        if not arguments.op or arguments.op in (op.name, op.label):
+        if not arguments.op or wanted(op, arguments.op):
             for shape in op.shapes(arguments.set, arguments.device, arguments.types.split(","), widths):
                 yield op, *shape
 
@@ -225,7 +231,7 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--set", choices=("sweep", "quack"), default="sweep")
     known = ops.all_ops()
-    parser.add_argument("--op", choices=sorted({name for op in known for name in (op.name, op.label) if name}))
+    parser.add_argument("--op", help="names of operations or of their cases, comma separated, * and ? as in a shell")
     parser.add_argument("--types", default="f32,bf16")
     parser.add_argument("--widths", help="comma separated; without it all of the set")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads for everybody; 0: all allowed cores")
@@ -240,6 +246,10 @@ def main():
     parser.add_argument("--build", default=os.path.join(common.ROOT, "build"))
     parser.add_argument("--out", help="results file; without it bench/results/<machine>-<what>.json")
     arguments = parser.parse_args()
+    for pattern in arguments.op.split(",") if arguments.op else ():
+        if not any(wanted(op, pattern) for op in known):
+            names = sorted({name for op in known for name in (op.name, op.label) if name})
+            parser.error(f"no operation is called '{pattern}'; there are {', '.join(names)}")
     arguments.build = os.path.abspath(arguments.build)
 
     arguments.threads = arguments.threads or len(os.sched_getaffinity(0))
@@ -262,9 +272,10 @@ def main():
         "cuda": torch.version.cuda if arguments.device == "cuda" else None,
         "called": library.way,
     }
+    only = re.sub("[^a-z0-9_]+", "-", arguments.op or "").strip("-")
     path = arguments.out or os.path.join(
         common.RESULTS,
-        f"{common.slug(head, arguments.device)}-peers-{arguments.op + '-' if arguments.op else ''}{arguments.set}"
+        f"{common.slug(head, arguments.device)}-peers-{only + '-' if only else ''}{arguments.set}"
         + (f"-{arguments.threads}thread" if arguments.device == "cpu" else "")
         + ".json",
     )
