@@ -53,9 +53,7 @@ typedef struct skr_tensor_map {
 
 typedef struct skr_job_head {
     void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */
-    int32_t *error_word; /* kernels store a saker_status here for what only they can see */
-    int32_t past;        /* CPU: large outputs are written past the caches (run.c decides) */
-    int32_t reserved;
+    int32_t *error_word; /* kernels store a saker_status here for what only they can see; CPU: skr_past's word follows */
 } skr_job_head;
 
 enum { SKR_BAD_INDEX = 12 }; /* the one such status, SAKER_BAD_INDEX */
@@ -104,6 +102,13 @@ typedef struct skr_param {
 #else
 #define SKR_INLINE static inline
 #endif
+
+/* CPU: whether large outputs are written past the caches (run.c decides). Not a field of the head: kernels on a GPU get
+ * that too, and with parameters that lie elsewhere some of them spill registers. */
+SKR_INLINE int skr_past(const skr_job_head *head)
+{
+    return head->error_word[1];
+}
 
 SKR_INLINE uint32_t skr_divide(skr_divisor by, uint32_t i)
 {

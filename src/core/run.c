@@ -138,8 +138,11 @@ static saker_status prepare(skr_call *call, const void *args, prepared *p, char 
     p->empty = false;
     p->plan = (skr_plan){.why = why};
     SKR_TRY(call->op->check(call, p->views, p->args, p->job, &p->empty));
-    head->past = goes_past(call, p);
-    if (head->past)
+    head->error_word = call->ctx->api->error_word(call->ctx->state);
+    bool past = goes_past(call, p);
+    if (call->ctx->target.past_bytes)
+        head->error_word[1] = past;
+    if (past)
         skr_why(&p->plan, "outputs are large: written past the caches where the kernel can");
     return p->empty ? SAKER_OK : call->op->plan(call, p->job, &call->ctx->target, &p->plan);
 }
@@ -188,7 +191,6 @@ static saker_status run(skr_call *call, int op_index, prepared *p)
     saker_context *ctx = call->ctx;
     skr_job_head *head = (skr_job_head *)p->job;
     SKR_TRY(take_workspace(call, p->plan.workspace_bytes, &head->workspace));
-    head->error_word = ctx->api->error_word(ctx->state);
     saker_status status = ctx->api->run(call, ctx->state, op_index, &p->plan, p->job);
     if (head->workspace && head->workspace != ctx->lent)
         ctx->api->scratch_give(ctx->state, head->workspace);

@@ -160,7 +160,7 @@ typedef struct cpu_state {
     skr_threads threads;
     void *scratch; /* one grow-only block */
     size_t scratch_bytes;
-    _Atomic int32_t error_word;
+    _Atomic int32_t words[2]; /* what kernels report; skr_past's */
     struct timespec start;
 } cpu_state;
 
@@ -297,7 +297,7 @@ static saker_status cpu_run(skr_call *call, void *state, int op_index, const skr
     (void)call;
     cpu_state *s = state;
     for (int i = 0; i < plan->n_steps; i++) {
-        cpu_step step = {s->table->kernel[op_index], job, (int)plan->step[i].index, ((const skr_job_head *)job)->past};
+        cpu_step step = {s->table->kernel[op_index], job, (int)plan->step[i].index, skr_past(job)};
         int64_t n = plan->step[i].n_tasks;
         if (n > 1 && plan->traffic_bytes >= INLINE_BYTES)
             skr_parallel(&s->threads, n, run_task, &step);
@@ -310,13 +310,13 @@ static saker_status cpu_run(skr_call *call, void *state, int op_index, const skr
 
 static int32_t *cpu_error_word(void *state)
 {
-    return (int32_t *)&((cpu_state *)state)->error_word;
+    return (int32_t *)((cpu_state *)state)->words;
 }
 
 static saker_status cpu_read_error(skr_call *call, void *state, int32_t *word)
 {
     (void)call;
-    *word = atomic_exchange(&((cpu_state *)state)->error_word, 0);
+    *word = atomic_exchange(&((cpu_state *)state)->words[0], 0);
     return SAKER_OK;
 }
 

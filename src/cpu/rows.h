@@ -30,7 +30,7 @@ static inline char *row_of(const skr_row_space *space, const skr_rows *r, int64_
  * those stores need. Chunks are whole lines, so this holds for all of a row's. */
 static inline int goes_past(const skr_job_head *head, const void *p)
 {
-    return SKR_PAST && head->past && (uintptr_t)p % LINE == 0;
+    return SKR_PAST && skr_past(head) && (uintptr_t)p % LINE == 0;
 }
 
 /* Bytes from a cache past the caches; what does not fill a vector by plain stores. */

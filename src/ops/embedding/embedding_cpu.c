@@ -54,7 +54,7 @@ void SKR_KERNEL(embedding)(const void *job, int step, int64_t task, int worker)
         const char *x = (const char *)j->table.data + id * j->table.stride * bytes;
         if (from != to)
             convert(from, to, x, y, j->d);
-        else if (SKR_PAST && j->head.past)
+        else if (SKR_PAST && skr_past(&j->head))
             copy_past(y, x, j->d * bytes);
         else
             __builtin_memcpy(y, x, (size_t)(j->d * bytes));

@@ -46,7 +46,7 @@ typedef struct skr_norm_job {
 /* CPU: whether a worker holds s in a row of its own, for it is read again: it is stored nowhere, or past the caches. */
 SKR_INLINE int skr_norm_holds_s(const skr_norm_job *job)
 {
-    return job->residual_out.data ? job->head.past : job->residual.data != 0;
+    return job->residual_out.data ? skr_past(&job->head) : job->residual.data != 0;
 }
 
 typedef struct skr_norm_backward_job {

@@ -64,7 +64,7 @@ static void segment(const job_t *job, int64_t slab, int64_t column, int64_t n, f
     for (int64_t k = 0, rows = slab_rows(job, slab); k < rows; k++) {
         const char *x = x_row(job, slab, k) + column * bytes;
         uint8_t *q = q_row(job, slab, k);
-        if (job->type != SKR_I4 && !(SKR_PAST && job->head.past)) {
+        if (job->type != SKR_I4 && !(SKR_PAST && skr_past(&job->head))) {
             quant_codes(job->x.type, job->type, x, q + column, scale, top, n);
             continue;
         }

@@ -156,7 +156,7 @@ static saker_status plan(skr_call *call, void *job, const skr_target *target, sk
     int64_t bytes = skr_row_bytes(&j->x, j->n) + skr_row_bytes(&j->y, j->n) + skr_row_bytes(&j->mask, j->n);
     bool side_by_side = j->x.col_stride == 1 && j->y.col_stride == 1;
     /* A result of type f32 holds the exponentials until their sum is known, unless it is written past the caches. */
-    bool plain = !j->mask.data && j->seen.how == SKR_SEEN_ALL, held = j->y.type == SKR_F32 && !j->head.past;
+    bool plain = !j->mask.data && j->seen.how == SKR_SEEN_ALL, held = j->y.type == SKR_F32 && !skr_past(&j->head);
     int buffers = side_by_side && plain && (j->log || held) ? 0 : 1;
     return plan_cpu(call, &j->rows, j->n, side_by_side, buffers, bytes, target, &j->cpu, out);
 }

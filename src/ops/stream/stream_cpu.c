@@ -110,7 +110,7 @@ static void move(const job_t *job, int64_t task)
     for (int s = 0; s < job->n_out; s++)
         p.y[s] = (char *)job->y[s] + begin;
     /* All outputs must reach alignment together to be stored past the caches. */
-    int past = job->head.past && job->n_out &&
+    int past = skr_past(&job->head) && job->n_out &&
                (job->n_out == 1 || ((uintptr_t)p.y[0] - (uintptr_t)p.y[1]) % SKR_VB_BYTES == 0);
     uint64_t words = moves[job->n_in][job->n_out][(past ? PAST : PLAIN) | (job->checksum ? SUM : PLAIN)](&p);
     if (job->checksum)
