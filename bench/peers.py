@@ -289,6 +289,7 @@ def main():
         if arguments.limit and time.perf_counter() - start > arguments.limit:
             print(f"time limit of {arguments.limit:.0f} s: the rest is left out", file=sys.stderr)
             head["cut_short"] = True
+            common.save(path, head, rows)
             break
         try:
             case_rows = run_case(Case(op, dtype, m, n, arguments.device), library, clock, arguments)

@@ -80,6 +80,14 @@ SKR_FN void prefetch_block(const char *p, int64_t bytes)
         v_prefetch_l2(p + i);
 }
 
+/* Where a loop computes so long that a core's loads do not get far ahead of it: asks for the bytes that come AHEAD bytes
+ * after p. A Neoverse V1 needs no such help. */
+SKR_FN void ask_ahead(const void *p, int64_t bytes)
+{
+    if (SKR_PAST)
+        prefetch_block((const char *)p + AHEAD, bytes);
+}
+
 static inline const float *param_row(const skr_job_head *head, const skr_param *p, int64_t at, int64_t stride,
                                      int64_t h)
 {

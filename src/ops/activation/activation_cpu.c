@@ -35,9 +35,13 @@ SKR_TAIL void tail(int act, int type, const void *gate, const void *up, void *y,
 SKR_FN void body(int act, int gated, int type, const void *gate, const void *up, void *y, float alpha, float limit,
                  int64_t n, int past)
 {
+    const int64_t bytes = skr_type_bytes(type);
     int64_t i = 0;
     for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
         vf g[4], u[4];
+        ask_ahead((const char *)gate + i * bytes, 4 * SKR_LANES * bytes);
+        if (gated)
+            ask_ahead((const char *)up + i * bytes, 4 * SKR_LANES * bytes);
         load4(type, gate, i, g);
         load4(type, gated ? up : gate, i, u);
         values(act, gated, g, u, alpha, limit, 4);

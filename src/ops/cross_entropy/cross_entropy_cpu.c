@@ -28,10 +28,12 @@ SKR_TAIL float exp_tail(int type, const void *x, float top, float *kept, int64_t
 
 SKR_FN float exp_body(int type, int keep, const void *x, float top, float *kept, int64_t n)
 {
+    const int64_t bytes = skr_type_bytes(type);
     vf2 a[K] = {v2_set1(0.0f), v2_set1(0.0f)}, t[K];
     vf m = v_set1(top);
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
+        ask_ahead((const char *)x + i * bytes, BLOCK * bytes);
         SKR_UNROLL
         for (int k = 0; k < K; k++)
             t[k] = v2_exp_below(v2_minus(v_load2(type, x, i + 2 * k * SKR_LANES), m));
