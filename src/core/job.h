@@ -53,7 +53,7 @@ typedef struct skr_tensor_map {
 
 typedef struct skr_job_head {
     void *workspace;     /* 256-byte aligned scratch of the size that plan asked for; contents undefined */
-    int32_t *error_word; /* kernels store a saker_status here for what only they can see; CPU: skr_past's word follows */
+    int32_t *error_word; /* kernels store a saker_status here for what only they can see; CPU: then skr_past's word */
 } skr_job_head;
 
 enum { SKR_BAD_INDEX = 12 }; /* the one such status, SAKER_BAD_INDEX */

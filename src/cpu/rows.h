@@ -80,8 +80,8 @@ SKR_FN void prefetch_block(const char *p, int64_t bytes)
         v_prefetch_l2(p + i);
 }
 
-/* Where a loop computes so long that a core's loads do not get far ahead of it: asks for the bytes that come AHEAD bytes
- * after p. A Neoverse V1 needs no such help. */
+/* Where a loop computes so long that a core's loads do not get far ahead of it: asks for what comes AHEAD bytes later.
+ * A Neoverse V1 needs no such help. */
 SKR_FN void ask_ahead(const void *p, int64_t bytes)
 {
     if (SKR_PAST)
