@@ -112,7 +112,7 @@ static saker_status check_fields(skr_call *call, prepared *p)
 
 /* Whether the outputs go past the caches: where they are too large to be found there by who reads them. Not in place,
  * where a line has been read anyway: an output that shares memory with another tensor begins where that does. */
-static bool goes_past(const skr_call *call, const prepared *p)
+static bool outputs_go_past(const skr_call *call, const prepared *p)
 {
     const saker_op_info *info = &call->op->info;
     const int64_t enough = call->ctx->target.past_bytes;
@@ -139,7 +139,7 @@ static saker_status prepare(skr_call *call, const void *args, prepared *p, char 
     p->plan = (skr_plan){.why = why};
     SKR_TRY(call->op->check(call, p->views, p->args, p->job, &p->empty));
     head->error_word = call->ctx->api->error_word(call->ctx->state);
-    bool past = goes_past(call, p);
+    bool past = outputs_go_past(call, p);
     if (call->ctx->target.past_bytes)
         head->error_word[1] = past;
     if (past)

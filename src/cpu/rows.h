@@ -81,7 +81,7 @@ SKR_FN void prefetch_block(const char *p, int64_t bytes)
 }
 
 /* Where a loop computes so long that a core's loads do not get far ahead of it: asks for what comes AHEAD bytes later.
- * A Neoverse V1 needs no such help. */
+ * On x86 only, which SKR_PAST tells: a Neoverse V1 needs no such help. */
 SKR_FN void ask_ahead(const void *p, int64_t bytes)
 {
     if (SKR_PAST)

@@ -9,9 +9,9 @@
 
 #include "tile.h"
 
-SKR_FN __m256 two_rows_of(const float *low, const float *high)
+SKR_FN __m256 two_rows_of(__m128 low, __m128 high)
 {
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
 }
 
 /* Four words of eight rows, out[w]: word w of all rows. x[i]: rows i and i + 4. */
@@ -32,7 +32,7 @@ SKR_FN void eight_rows(const float *from, int64_t rs, float *to, int R)
     __m256 x[4], out[4];
     UNROLLED
     for (int i = 0; i < 4; i++)
-        x[i] = two_rows_of(from + i * rs, from + (i + 4) * rs);
+        x[i] = two_rows_of(_mm_loadu_ps(from + i * rs), _mm_loadu_ps(from + (i + 4) * rs));
     turn_eight(x, out);
     UNROLLED
     for (int w = 0; w < 4; w++)

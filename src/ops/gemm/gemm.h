@@ -126,7 +126,8 @@ typedef struct skr_gemm_job {
         scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
     int64_t gather_rows, scatter_rows;
     /* CPU plan */
-    int32_t kind, skinny, split; /* split: k blocks are tasks of their own */
+    /* skinny: tasks use b as it lies, or pack a panel as they come to it; split: k blocks are tasks of their own */
+    int32_t kind, skinny, split;
     skr_gemm_tile tile;
     char *packed;               /* panels of b that the caller keeps, or NULL */
     int64_t seg, segs, seg_pad; /* k values of a segment (a k block, or a scale's group), segments of a block, padded */

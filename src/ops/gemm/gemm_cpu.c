@@ -87,7 +87,7 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
         two_rows(job->k, (uint8_t *)panel(job, 0, batch, 0, 0));
 #elif defined(SKR_LEVEL_amx)
     side b = side_of(job, 1, batch);
-    if (!is_b && job->kind != SKR_GEMM_F32 && skinny_direct(job, &b))
+    if (!is_b && job->kind != SKR_GEMM_F32 && skinny_as_it_lies(job, &b))
         right_operand(job->a_batch_bytes, panel(job, 0, batch, 0, 0));
 #endif
 }
@@ -322,28 +322,13 @@ static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols
     }
 }
 #elif !defined(SKR_LEVEL_scalar)
-static bool skinny_as_it_lies(const job_t *job, const side *b)
-{
-    return skinny_direct(job, b);
-}
-
 static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
 {
     skinny_by_columns(s->job, &s->b, a, n0, cols, s->sums, s->ld);
 }
-#else
-static bool skinny_as_it_lies(const job_t *job, const side *b)
-{
-    (void)job, (void)b;
-    return false;
-}
-
-static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
-{
-    (void)s, (void)a, (void)n0, (void)cols;
-}
 #endif
 
+#if !defined(SKR_LEVEL_scalar)
 /* Few rows: all columns of the task at once, then the epilogue panel by panel. */
 static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
 {
@@ -363,6 +348,7 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
         finish(job, &s->f, 0, rows, nr, &c, tile, NULL, NULL, NULL);
     }
 }
+#endif
 
 /* Which block of d a task makes. */
 typedef struct block_of_d {
@@ -437,10 +423,12 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     n_n = n_n < job->tile_n ? n_n : job->tile_n;
     int mr = job->tile.mr, nr = job->tile.nr, pair = job->gated ? 2 : 1;
     task_state s = start_task(job, where.batch, worker);
+#if !defined(SKR_LEVEL_scalar)
     if (job->n_blocks && !job->dbias.data && skinny_as_it_lies(job, &s.b)) {
         skinny_tiles(&s, n_first, n_n);
         return;
     }
+#endif
     float *dbias = job->dbias.data ? (float *)((char *)job->head.workspace + job->parts_at) +
                                          (where.batch * job->m_tiles + where.mt) * job->n
                                    : NULL;

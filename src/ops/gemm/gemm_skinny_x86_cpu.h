@@ -30,7 +30,7 @@ typedef struct skinny_kernel {
 /* Four neighbours as f32. */
 SKR_FN __m128 four_floats(int type, const void *p, int64_t i)
 {
-    const char *at = (const char *)p + i * (type == SKR_F32 ? 4 : 2);
+    const char *at = (const char *)p + i * skr_type_bytes(type);
     if (type == SKR_F32)
         return _mm_loadu_ps((const float *)at);
     __m128i halves = _mm_loadl_epi64((const __m128i *)at);
@@ -45,8 +45,8 @@ SKR_FN void eight_columns(int type, const skinny_cols *c, int64_t j, int64_t k, 
     __m256 x[4];
     UNROLLED
     for (int i = 0; i < 4; i++)
-        x[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(four_floats(type, c->b, (j + i) * c->pitch + k)),
-                                    four_floats(type, c->b, (j + i + 4) * c->pitch + k), 1);
+        x[i] = two_rows_of(four_floats(type, c->b, (j + i) * c->pitch + k),
+                           four_floats(type, c->b, (j + i + 4) * c->pitch + k));
     turn_eight(x, v);
 }
 
@@ -199,7 +199,8 @@ static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
     return b->type == SKR_F32 ? f32_columns_of(rows) : b->type == SKR_F16 ? f16_columns_of(rows) : NULL;
 }
 
-static bool skinny_direct(const job_t *job, const side *b)
+/* Whether few rows can use b as it lies. */
+static bool skinny_as_it_lies(const job_t *job, const side *b)
 {
     return skinny_kernel_of(job, b) != NULL;
 }
@@ -209,8 +210,7 @@ static void skinny_by_columns(const job_t *job, const side *b, const char *a, in
                               int64_t ld)
 {
     const skinny_kernel *kernel = skinny_kernel_of(job, b);
-    int size = b->type == SKR_F32 ? 4 : b->type == SKR_I8 ? 1 : 2;
-    skinny_cols c = {.a = a, .b = (const char *)b->data + b->at * size, .pitch = b->rs};
+    skinny_cols c = {.a = a, .b = (const char *)b->data + b->at * skr_type_bytes(b->type), .pitch = b->rs};
     for (int j = 0; j < cols; j += kernel->width) {
         int64_t first = n0 + j < job->n - kernel->width ? n0 + j : job->n - kernel->width;
         int end = cols - j < kernel->width ? cols : j + kernel->width;
