@@ -62,6 +62,16 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_64 "%32"
 #define SKR_WGMMA_B_64 "%33"
 #define SKR_WGMMA_KEEP_64 "%34"
+#define SKR_WGMMA_LIST_96                                                                                              \
+    SKR_WGMMA_LIST_64 ", "                                                                                             \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define SKR_WGMMA_SUMS_96(c, d)                                                                                        \
+    SKR_WGMMA_SUMS_64(c, d),                                                                                           \
+    c(d[32]), c(d[33]), c(d[34]), c(d[35]), c(d[36]), c(d[37]), c(d[38]), c(d[39]),                                    \
+    c(d[40]), c(d[41]), c(d[42]), c(d[43]), c(d[44]), c(d[45]), c(d[46]), c(d[47])
+#define SKR_WGMMA_A_96 "%48"
+#define SKR_WGMMA_B_96 "%49"
+#define SKR_WGMMA_KEEP_96 "%50"
 #define SKR_WGMMA_LIST_128                                                                                             \
     SKR_WGMMA_LIST_64 ", "                                                                                             \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \

@@ -172,6 +172,33 @@ static void tma_cases(void)
         }
 }
 
+/* Tiles that e4m3 alone has: even and odd numbers of steps, once more than stages, and every way out. */
+static void fp8_tile_cases(void)
+{
+    static const struct {
+        int m, n;
+        const char *kernel[2];
+    } tiles[] = {{520, 2056, {"tma e4m3_e4m3 kk 128x128", NULL}},
+                 {1240, 1720, {"tma e4m3_e4m3 kk 128x144", "tma e4m3_e4m3_fast kk 128x144"}},
+                 {1240, 2280, {"tma e4m3_e4m3 kk 128x192", "tma e4m3_e4m3_fast kk 128x192"}},
+                 {1240, 2896, {"tma e4m3_e4m3 kk 128x256", "tma e4m3_e4m3_fast kk 128x256"}}};
+    foreach (i, tiles)
+        for (int fast = 0; fast < (tiles[i].kernel[1] ? 2 : 1); fast++)
+            for (int way = 0; way < 5; way++) {
+                spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = tiles[i].m, .n = tiles[i].n, .lb = COLS};
+                s.k = way ? 144 : tiles[i].n == 2280 ? 656 : 272;
+                s.cuda = tiles[i].kernel[fast];
+                s.fast = fast;
+                s.scaling = way == 1 ? SAKER_GEMM_SCALE_TENSOR : way > 1 ? SAKER_GEMM_SCALE_ROW_COLUMN : 0;
+                s.bias = way > 2 ? SAKER_F32 : 0;
+                s.act = way > 2 ? SAKER_ACT_SILU : 0;
+                s.c = way == 4 ? SAKER_F32 : 0; /* through the workspace */
+                s.beta = way == 4 ? 0.5f : 0.0f;
+                if (tiles[i].n == 1720 ? way < 2 : !fast || way % 2 == 0)
+                    gemm_case(s);
+            }
+}
+
 /* fp8 on Hopper's tensor cores: every pair, tile, schedule and layout, and every way to scale. */
 static void fp8_cases(void)
 {
@@ -182,7 +209,7 @@ static void fp8_cases(void)
         "tma e4m3_e4m3" suffix, "tma e4m3_e5m2" suffix, "tma e5m2_e4m3" suffix, "tma e5m2_e5m2" suffix                 \
     }
     static const char *const stepwise[] = PAIRS(" kk"), *const block[] = PAIRS("_block kk");
-    static const char *const widest[2][4] = {PAIRS(" kk 128x128"), PAIRS("_fast kk 128x256")};
+    static const char *const widest[2][4] = {PAIRS(" kk 128x"), PAIRS("_fast kk 128x256")};
     static const int64_t sizes[][3] = {{1, 16, 16}, {20, 72, 272}, {64, 128, 128}, {150, 264, 400}, {260, 130, 1040}};
     for (int i = 0; i < 4; i++) {
         spec s = {.a = types[i / 2], .b = types[i % 2], .lb = COLS};
@@ -196,13 +223,14 @@ static void fp8_cases(void)
                 gemm_case(s);
             }
         for (int fast = 0; fast < 2; fast++) { /* the widest tiles */
-            s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 4112, .lb = COLS};
+            s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 5904, .lb = COLS};
             s.k = i || fast ? 16 : 144;
             s.fast = fast;
             s.cuda = widest[fast][i];
             gemm_case(s);
         }
     }
+    fp8_tile_cases();
     for (int l = 1; l < 4; l++) { /* through a copy */
         spec s = {.a = SAKER_E4M3, .b = SAKER_E5M2, .d = SAKER_BF16, .m = 272, .n = 264, .k = l == 3 ? 250 : 272};
         s.la = l & 1;

@@ -173,28 +173,14 @@ template <int T, int ROWS, bool BT> struct gemm_few
 
     __device__ __forceinline__ void multiply_stepwise(float (&d)[ROWS / 2], int steps, int &stage, int &phase) const
     {
-        float even[ROWS / 2], odd[ROWS / 2];
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++)
             d[i] = 0.0f;
-        if (steps % 2) {
-            int now = this->start_step(odd, stage, phase);
-            add_step<0>(d, odd, now);
-        }
-        for (int k = 0; k < steps / 2; k++) {
-            int first = this->start_step(even, stage, phase), second = this->start_step(odd, stage, phase);
-            add_step<1>(d, even, first);
-            add_step<0>(d, odd, second);
-        }
-    }
-
-    template <int PENDING>
-    __device__ __forceinline__ void add_step(float (&d)[ROWS / 2], float (&part)[ROWS / 2], int stage) const
-    {
-        this->template finish_step<PENDING>(part, stage);
+        this->template multiply_apart<ROWS>(steps, stage, phase, [&](int, float (&part)[ROWS / 2]) {
 #pragma unroll
-        for (int i = 0; i < ROWS / 2; i++)
-            d[i] += part[i];
+            for (int i = 0; i < ROWS / 2; i++)
+                d[i] += part[i];
+        });
     }
 
     /* Pairs of rows of a that a block owns, and log2 of their number. */

@@ -51,6 +51,9 @@ SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8"
     SKR_GEMM_MMA(A, B, 256, 0, 0, float, "+f", "m64n256k32", types, ", 1, 1")
 SKR_GEMM_FP8(SKR_E4M3, SKR_E4M3, "f32.e4m3.e4m3")
 SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 16, 0, 0, float, "+f", "m64n16k32", "f32.e4m3.e4m3", ", 1, 1")
+SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 96, 0, 0, float, "+f", "m64n96k32", "f32.e4m3.e4m3", ", 1, 1")
+SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 144, 0, 0, float, "+f", "m64n144k32", "f32.e4m3.e4m3", ", 1, 1")
+SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 192, 0, 0, float, "+f", "m64n192k32", "f32.e4m3.e4m3", ", 1, 1")
 SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
@@ -123,31 +126,58 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
         release(last);
     }
 
-    /* One step whose sums are to leave the tensor cores: waits for the next stage and multiplies one panel of it into
-     * `part`. The stage, for finish_step(). */
-    template <int N> __device__ __forceinline__ int start_step(float (&part)[N], int &stage, int &phase) const
+    /* The sums of `steps` stages, of one panel, which leave the tensor cores after each: WIDTH columns at a time, and
+     * while the next ones are made, add(c, part) adds those of columns from c on. Two stages at a time: ptxas takes no
+     * sums that are on their way over the end of a loop. */
+    template <int WIDTH, class F>
+    __device__ __forceinline__ void multiply_apart(int steps, int &stage, int &phase, const F &add) const
     {
-        const int now = stage;
-        uint32_t at = base + stage * STAGE;
-        barrier_wait(full + stage * 8, phase);
-        uint64_t a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
-        wgmma_pin(part);
-        wgmma_begin();
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            mma::run(part, a + i * 2, b + i * 2, i > 0);
-        wgmma_commit();
-        wgmma_pin(part);
-        advance(stage, phase);
-        return now;
+        if (steps % 2)
+            multiply_apart<1, WIDTH>(stage, phase, add);
+        for (int k = 0; k < steps / 2; k++)
+            multiply_apart<2, WIDTH>(stage, phase, add);
     }
 
-    /* All but the newest PENDING steps are done: the sums of this one are there, and its stage is free. */
-    template <int PENDING, int N> __device__ __forceinline__ void finish_step(float (&part)[N], int stage) const
+    template <int STEPS, int WIDTH, class F>
+    __device__ __forceinline__ void multiply_apart(int &stage, int &phase, const F &add) const
     {
-        wgmma_wait<PENDING>();
-        wgmma_pin(part);
-        release(stage);
+        constexpr int EACH = BN / WIDTH, ALL = STEPS * EACH; /* parts of a stage */
+        float part[2][WIDTH / 2];
+        uint64_t a = 0, b = 0;
+        int last = 0;
+#pragma unroll
+        for (int i = 0; i <= ALL; i++) {
+            const bool arrives = i < ALL && i % EACH == 0;
+            if (arrives) {
+                uint32_t at = base + stage * STAGE;
+                barrier_wait(full + stage * 8, phase);
+                a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
+            }
+            if (i < ALL) {
+                wgmma_pin(part[i % 2]);
+                wgmma_begin();
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    gemm_mma<A, B, WIDTH, AT, BT>::run(part[i % 2], a + k * 2,
+                                                       b + i % EACH * (WIDTH * 128 >> 4) + k * 2, k > 0);
+                wgmma_commit();
+                wgmma_pin(part[i % 2]);
+            }
+            if (i > 0) {
+                if (i < ALL)
+                    wgmma_wait<1>();
+                else
+                    wgmma_wait<0>();
+                wgmma_pin(part[(i - 1) % 2]);
+                if (i % EACH == 0)
+                    release(last);
+                add((i - 1) % EACH * WIDTH, part[(i - 1) % 2]);
+            }
+            if (arrives) {
+                last = stage;
+                advance(stage, phase);
+            }
+        }
     }
 
     /* No panel is this warpgroup's: the stages pass by. */

@@ -127,39 +127,30 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
 
     /* ---------------------------------------------------------------- the warpgroups that multiply */
 
-    /* Adds the sums of a step, of which all but the newest PENDING are done. */
-    template <int PENDING> __device__ __forceinline__ void add_step(float (&d)[BN / 2], float (&part)[BN / 2],
-                                                                    const scale_type &by, int stage) const
-    {
-        this->template finish_step<PENDING>(part, stage);
-#pragma unroll
-        for (int i = 0; i < BN / 2; i++)
-            d[i] = SCALED ? __fmaf_rn(part[i], by.a[i / 2 & 1] * by.b[i / (BN / 4)], d[i]) : d[i] + part[i];
-        if (PENDING)
-            wgmma_pin(d); /* now, not when the next step is done */
-    }
+    /* Sums of a step that are made together, so that two of them fit beside all of the tile's. */
+    static constexpr int WIDTH = BN == 256 ? 64 : BN == 192 ? 96 : BN;
 
-    /* Two steps at a time: the sums of one are added while those of the other are made. Scales leave no registers for
-     * that. */
     __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type scale, int count, int &stage,
                                                       int &phase) const
     {
-        float even[BN / 2], odd[BN / 2];
+        const auto add = [&](int first, float (&part)[WIDTH / 2]) {
+#pragma unroll
+            for (int i = 0; i < WIDTH / 2; i++) {
+                float &sum = d[first / 2 + i];
+                sum = SCALED ? __fmaf_rn(part[i], scale.a[i / 2 & 1] * scale.b[i / (BN / 4)], sum) : sum + part[i];
+                asm volatile("" : "+f"(sum)); /* now, not when the next ones are done */
+            }
+        };
 #pragma unroll
         for (int i = 0; i < BN / 2; i++)
             d[i] = 0.0f;
-        for (int k = 0; k < (SCALED ? count : count % 2); k++) {
-            if (SCALED)
+        if constexpr (!SCALED)
+            this->template multiply_apart<WIDTH>(count, stage, phase, add);
+        else
+            for (int k = 0; k < count; k++) { /* scales leave no registers for two */
                 scale.next(job);
-            int now = this->start_step(odd, stage, phase);
-            add_step<0>(d, odd, scale, now);
-        }
-        for (int k = 0; !SCALED && k < count / 2; k++) {
-            int first = this->start_step(even, stage, phase);
-            int second = this->start_step(odd, stage, phase);
-            add_step<1>(d, even, scale, first);
-            add_step<0>(d, odd, scale, second);
-        }
+                this->template multiply_apart<1, WIDTH>(stage, phase, add);
+            }
     }
 
     __device__ __forceinline__ void consume() const

@@ -65,12 +65,16 @@ typedef struct choice {
 /* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
 static double step_us(int shape, int cluster)
 {
-    const int columns = shapes[shape].columns;
+    const int columns = shapes[shape].columns, sums = shapes[shape].sums;
     double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
     if (columns % 64) /* the line through the others foretold them (docs/notes/gemm_cuda.md) */
         us = 0.06 + 0.00242 * columns;
-    if (shapes[shape].a == SKR_I8 || skr_gemm_is_fp8(shapes[shape].a))
-        us *= shapes[shape].sums == SKR_GEMM_SCALED ? 1.65 : 1.1;
+    if (sums == SKR_GEMM_STEPWISE) /* in two parts or four there are more waits */
+        us *= columns == 256 ? 1.21 : columns == 192 ? 1.12 : 1.07;
+    else if (sums == SKR_GEMM_SCALED)
+        us *= 1.65;
+    else if (shapes[shape].a == SKR_I8)
+        us *= 1.1;
     return us * (cluster == 2 ? 1 : 1.06);
 }
 

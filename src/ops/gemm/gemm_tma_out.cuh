@@ -202,15 +202,15 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
 #pragma unroll
             for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
                 uint32_t v[4];
+                float by[2];
 #pragma unroll
-                for (int q = 0; q < 4; q++) {
+                for (int q = 0; q < 4; q++) { /* 8 columns: this row's, then those of the row below */
                     int i = first / 2 + j * 8 + q * 2;
+                    if (FACTORS && q % 2 == 0)
+                        by[0] = column_factor(o, i / 4, 0), by[1] = column_factor(o, i / 4, 1);
                     float x = (float)d[i], y = (float)d[i + 1];
-                    if (FACTORS)
-                        v[q] = pack_out(x * (o.factor[q & 1] * column_factor(o, i / 4, 0)),
-                                        y * (o.factor[q & 1] * column_factor(o, i / 4, 1)));
-                    else
-                        v[q] = pack_out(x * factor, y * factor);
+                    v[q] = FACTORS ? pack_out(x * (o.factor[q & 1] * by[0]), y * (o.factor[q & 1] * by[1]))
+                                   : pack_out(x * factor, y * factor);
                 }
                 put16(to + (j >> 2) * PANEL, j & 3, v);
             }
