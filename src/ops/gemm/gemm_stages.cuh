@@ -58,6 +58,13 @@ SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
 
+/* What all lanes of a warp have in common, in a way that the compiler sees it, too: descriptors are made in uniform
+ * registers then and need not be moved there, four moves to an instruction. */
+SKR_DEVICE uint32_t gemm_uniform(uint32_t x)
+{
+    return __shfl_sync(0xffffffff, x, 0);
+}
+
 /* ROOM: bytes for all stages. */
 template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_stages {
     typedef gemm_mma<A, B, BN, AT, BT> mma;
@@ -99,13 +106,14 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     template <int COUNT, class S, int N, class F>
     __device__ __forceinline__ void multiply(S (&d)[N], int steps, int &stage, int &phase, const F &arrived) const
     {
-        int group = threadIdx.x / 128, last = -1;
+        int last = -1;
+        const uint32_t panel = gemm_uniform(threadIdx.x / 128 * PANEL);
         constexpr int A_STEP = AT ? 128 : 2, B_STEP = BT ? 128 : 2;
         for (int k = 0; k < steps; k++) {
-            uint32_t at = base + stage * STAGE;
+            uint32_t at = gemm_uniform(base + stage * STAGE);
             barrier_wait(full + stage * 8, phase);
             arrived(at, k);
-            uint64_t a = wgmma_tile(at + group * PANEL, AT ? PANEL : 16), b = wgmma_tile(at + A_BYTES, BT ? PANEL : 16);
+            uint64_t a = wgmma_tile(at + panel, AT ? PANEL : 16), b = wgmma_tile(at + A_BYTES, BT ? PANEL : 16);
             pin<COUNT>(d);
             wgmma_begin();
 #pragma unroll
@@ -149,9 +157,9 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
         for (int i = 0; i <= ALL; i++) {
             const bool arrives = i < ALL && i % EACH == 0;
             if (arrives) {
-                uint32_t at = base + stage * STAGE;
+                uint32_t at = gemm_uniform(base + stage * STAGE);
                 barrier_wait(full + stage * 8, phase);
-                a = wgmma_tile(at + threadIdx.x / 128 * PANEL, 16), b = wgmma_tile(at + A_BYTES, 16);
+                a = wgmma_tile(at + gemm_uniform(threadIdx.x / 128 * PANEL), 16), b = wgmma_tile(at + A_BYTES, 16);
             }
             if (i < ALL) {
                 wgmma_pin(part[i % 2]);
