@@ -141,22 +141,6 @@ SKR_DEVICE void name(S (&d)[N / 2], uint64_t a, uint64_t b, int keep)           
                  SKR_WGMMA_B_##N ", keep" modifiers ";\n}\n"                                                           \
                  : SKR_WGMMA_SUMS_##N(c, d) : "l"(a), "l"(b), "r"(keep));                                              \
 }
-
-/* The same with a's 64 x 32 bytes in registers, as ldmatrix leaves them: name(d, a, b, keep). They, too, belong to the
- * tensor cores until wgmma_wait(). */
-#define SKR_WGMMA_HELD_64 "{%32, %33, %34, %35}, %36"
-#define SKR_WGMMA_HELD_KEEP_64 "%37"
-#define SKR_WGMMA_HELD_96 "{%48, %49, %50, %51}, %52"
-#define SKR_WGMMA_HELD_KEEP_96 "%53"
-#define SKR_WGMMA_HELD(name, N, shape, types, modifiers)                                                               \
-SKR_DEVICE void name(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int keep)                                  \
-{                                                                                                                      \
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " SKR_WGMMA_HELD_KEEP_##N ", 0;\n"                            \
-                 "wgmma.mma_async.sync.aligned." shape "." types " {" SKR_WGMMA_LIST_##N "}, " SKR_WGMMA_HELD_##N      \
-                 ", keep" modifiers ";\n}\n"                                                                           \
-                 : SKR_WGMMA_SUMS_##N("+f", d)                                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));                                     \
-}
 /* clang-format on */
 
 #endif

@@ -555,22 +555,19 @@ static void multiply(const emu_wgmma &w)
     bool fp8 = strstr(w.types, ".e"), a_e4m3 = strstr(w.types, "f32.e4m3"), b_e4m3 = fp8 && w.types[10] == '4';
     int bytes = i8 || fp8 ? 1 : bf16 || f16 ? 2 : 4, K = 32 / bytes, t = me().thread % 128, lane = t % 32;
     bool turns = strlen(w.modifiers) >= 12, at = turns && w.modifiers[8] == '1', bt = turns && w.modifiers[11] == '1';
-    auto value = [&](uint32_t code, bool e4m3) -> double {
-        if (fp8)
-            return e4m3 ? emu_of_e4m3(code) : emu_of_e5m2(code);
-        return i8 ? (int8_t)code : bf16 ? emu_of_bf16(code) : f16 ? emu_of_f16(code) : __uint_as_float(code);
-    };
     auto element = [&](uint64_t tile, bool turned, int row, int k) -> double {
         uint32_t start = (uint32_t)(tile & 0x3fff) << 4, panel = (uint32_t)(tile >> 16 & 0x3fff) << 4, code = 0;
         uint32_t from = turned ? start + (uint32_t)(row / 64) * panel + (uint32_t)(k * 128 + row % 64 * 2)
                                : start + (uint32_t)(row * 128 + k * bytes);
         memcpy(&code, arena[me().rank] + swizzled(from), (size_t)bytes);
-        return value(code, tile == w.a ? a_e4m3 : b_e4m3);
+        if (fp8)
+            return (tile == w.a ? a_e4m3 : b_e4m3) ? emu_of_e4m3(code) : emu_of_e5m2(code);
+        return i8 ? (int8_t)code : bf16 ? emu_of_bf16(code) : f16 ? emu_of_f16(code) : __uint_as_float(code);
     };
     double a[2][32];
     for (int h = 0; h < 2; h++)
         for (int k = 0; k < K; k++)
-            a[h][k] = w.held ? value(w.rows[h][k], a_e4m3) : element(w.a, at, t / 32 * 16 + lane / 4 + 8 * h, k);
+            a[h][k] = element(w.a, at, t / 32 * 16 + lane / 4 + 8 * h, k);
     for (int n = 0; n < w.columns / 4; n++) {
         double b[32];
         for (int k = 0; k < K; k++)

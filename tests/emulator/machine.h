@@ -64,8 +64,6 @@ struct emu_wgmma {
     uint64_t a, b;
     int keep, columns;
     const char *types, *modifiers;
-    bool held; /* a is in registers: rows */
-    unsigned char rows[2][32];
 };
 void emu_wgmma_start(const emu_wgmma &what);
 void emu_wgmma_commit();

@@ -7,7 +7,6 @@
 #ifndef SKR_GEMM_STAGES_CUH
 #define SKR_GEMM_STAGES_CUH
 
-#include "../../cuda/mma.cuh"
 #include "../../cuda/sm90.cuh"
 #include "../../cuda/wgmma.cuh"
 
@@ -52,20 +51,12 @@ SKR_GEMM_MMA(SKR_I8, SKR_I8, 256, 0, 0, int32_t, "+r", "m64n256k32", "s32.s8.s8"
     SKR_GEMM_MMA(A, B, 256, 0, 0, float, "+f", "m64n256k32", types, ", 1, 1")
 SKR_GEMM_FP8(SKR_E4M3, SKR_E4M3, "f32.e4m3.e4m3")
 SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 16, 0, 0, float, "+f", "m64n16k32", "f32.e4m3.e4m3", ", 1, 1")
+SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 96, 0, 0, float, "+f", "m64n96k32", "f32.e4m3.e4m3", ", 1, 1")
 SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 144, 0, 0, float, "+f", "m64n144k32", "f32.e4m3.e4m3", ", 1, 1")
 SKR_GEMM_MMA(SKR_E4M3, SKR_E4M3, 192, 0, 0, float, "+f", "m64n192k32", "f32.e4m3.e4m3", ", 1, 1")
 SKR_GEMM_FP8(SKR_E4M3, SKR_E5M2, "f32.e4m3.e5m2")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E4M3, "f32.e5m2.e4m3")
 SKR_GEMM_FP8(SKR_E5M2, SKR_E5M2, "f32.e5m2.e5m2")
-
-/* The same with the first operand in registers, for those that take BN columns in parts. */
-template <int A, int B, int BN> struct gemm_mma_held;
-template <> struct gemm_mma_held<SKR_E4M3, SKR_E4M3, 64> {
-    SKR_WGMMA_HELD(run, 64, "m64n64k32", "f32.e4m3.e4m3", ", 1, 1")
-};
-template <> struct gemm_mma_held<SKR_E4M3, SKR_E4M3, 96> {
-    SKR_WGMMA_HELD(run, 96, "m64n96k32", "f32.e4m3.e4m3", ", 1, 1")
-};
 
 /* What all lanes of a warp have in common, in a way that the compiler sees it, too: descriptors are made in uniform
  * registers then and need not be moved there, four moves to an instruction. */
@@ -144,17 +135,15 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     }
 
     /* The sums of `steps` stages, of one panel, which leave the tensor cores after each: WIDTH columns at a time, and
-     * while the next ones are made, add(c, part) adds those of columns from c on. Where a stage has several such parts,
-     * the panel is read into registers once. Where it has one, two stages go together: ptxas takes no sums that are on
-     * their way over the end of a loop. */
+     * while the next ones are made, add(c, part) adds those of columns from c on. Two stages at a time: ptxas takes no
+     * sums that are on their way over the end of a loop. */
     template <int WIDTH, class F>
     __device__ __forceinline__ void multiply_apart(int steps, int &stage, int &phase, const F &add) const
     {
-        constexpr int TOGETHER = WIDTH < BN ? 1 : 2;
-        for (int k = 0; k < steps % TOGETHER; k++)
+        if (steps % 2)
             multiply_apart<1, WIDTH>(stage, phase, add);
-        for (int k = 0; k < steps / TOGETHER; k++)
-            multiply_apart<TOGETHER, WIDTH>(stage, phase, add);
+        for (int k = 0; k < steps / 2; k++)
+            multiply_apart<2, WIDTH>(stage, phase, add);
     }
 
     template <int STEPS, int WIDTH, class F>
@@ -162,7 +151,6 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     {
         constexpr int EACH = BN / WIDTH, ALL = STEPS * EACH; /* parts of a stage */
         float part[2][WIDTH / 2];
-        uint32_t held[4][4];
         uint64_t a = 0, b = 0;
         int last = 0;
 #pragma unroll
@@ -171,23 +159,15 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
             if (arrives) {
                 uint32_t at = gemm_uniform(base + stage * STAGE);
                 barrier_wait(full + stage * 8, phase);
-                b = wgmma_tile(at + A_BYTES, 16);
-                if (EACH > 1)
-                    hold(held, at);
-                else
-                    a = wgmma_tile(at + gemm_uniform(threadIdx.x / 128 * PANEL), 16);
+                a = wgmma_tile(at + gemm_uniform(threadIdx.x / 128 * PANEL), 16), b = wgmma_tile(at + A_BYTES, 16);
             }
             if (i < ALL) {
                 wgmma_pin(part[i % 2]);
                 wgmma_begin();
 #pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    const uint64_t columns = b + i % EACH * (WIDTH * 128 >> 4) + k * 2;
-                    if constexpr (EACH > 1)
-                        gemm_mma_held<A, B, WIDTH>::run(part[i % 2], held[k], columns, k > 0);
-                    else
-                        mma::run(part[i % 2], a + k * 2, columns, k > 0);
-                }
+                for (int k = 0; k < 4; k++)
+                    gemm_mma<A, B, WIDTH, AT, BT>::run(part[i % 2], a + k * 2,
+                                                       b + i % EACH * (WIDTH * 128 >> 4) + k * 2, k > 0);
                 wgmma_commit();
                 wgmma_pin(part[i % 2]);
             }
@@ -206,18 +186,6 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
                 advance(stage, phase);
             }
         }
-    }
-
-    /* This warpgroup's panel of the stage at `at`. */
-    __device__ __forceinline__ static void hold(uint32_t (&held)[4][4], uint32_t at)
-    {
-        int thread = threadIdx.x;
-        asm volatile("" : "+r"(thread)); /* the place is made here, no register keeps it from stage to stage */
-        const int row = (thread & 15) + thread / 32 * 16;
-        const uint32_t first = at + row * 128 + (((thread >> 4 & 1) ^ (row & 7)) << 4);
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            ldmatrix4(held[k], first ^ k << 5);
     }
 
     /* No panel is this warpgroup's: the stages pass by. */
