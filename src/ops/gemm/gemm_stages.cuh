@@ -134,20 +134,20 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
         release(last);
     }
 
-    /* The sums of `steps` stages, of one panel, which leave the tensor cores after each: WIDTH columns at a time, and
-     * while the next ones are made, add(c, part) adds those of columns from c on. Two stages at a time: ptxas takes no
-     * sums that are on their way over the end of a loop. */
+    /* The sums of `steps` stages, of one panel, which leave the tensor cores after each. Two stages at a time: ptxas
+     * takes no sums that are on their way over the end of a loop. */
     template <int WIDTH, class F>
     __device__ __forceinline__ void multiply_apart(int steps, int &stage, int &phase, const F &add) const
     {
         if (steps % 2)
-            multiply_apart<1, WIDTH>(stage, phase, add);
+            multiply_parts<1, WIDTH>(stage, phase, add);
         for (int k = 0; k < steps / 2; k++)
-            multiply_apart<2, WIDTH>(stage, phase, add);
+            multiply_parts<2, WIDTH>(stage, phase, add);
     }
 
+    /* STEPS stages in parts of WIDTH columns: while one is made, add(c, part) adds the one before, from c on. */
     template <int STEPS, int WIDTH, class F>
-    __device__ __forceinline__ void multiply_apart(int &stage, int &phase, const F &add) const
+    __device__ __forceinline__ void multiply_parts(int &stage, int &phase, const F &add) const
     {
         constexpr int EACH = BN / WIDTH, ALL = STEPS * EACH; /* parts of a stage */
         float part[2][WIDTH / 2];

@@ -127,7 +127,7 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
 
     /* ---------------------------------------------------------------- the warpgroups that multiply */
 
-    /* Sums of a step that are made together, so that two of them fit beside all of the tile's. */
+    /* Columns of a step's sums that are made together: two such parts fit beside the tile's sums. */
     static constexpr int WIDTH = BN == 256 ? 64 : BN == 192 ? 96 : BN;
 
     __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type scale, int count, int &stage,
@@ -149,7 +149,7 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         else
             for (int k = 0; k < count; k++) { /* scales leave no registers for two */
                 scale.next(job);
-                this->template multiply_apart<1, WIDTH>(stage, phase, add);
+                this->template multiply_parts<1, WIDTH>(stage, phase, add);
             }
     }
 
