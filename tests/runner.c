@@ -364,6 +364,8 @@ static bool selected(const suite_case *c)
     bool wanted = c->use & SUITE_CHECK || (c->use & SUITE_ALL && (opt.everything || opt.name));
     if (!wanted || (opt.cuda && (c->use & SUITE_CPU_ONLY)) || (opt.name && strcmp(c->name, opt.name)))
         return false;
+    if (c->use & SUITE_GPU_SIZED && !opt.cuda && !opt.everything && !opt.name)
+        return false;
     uint32_t hash = 2166136261u; /* neighbours in a list differ by one option: a name picks without a pattern */
     for (const char *p = c->name; *p; p++)
         hash = (hash ^ (unsigned char)*p) * 16777619u;

@@ -67,7 +67,8 @@ typedef enum suite_use {
     SUITE_CACHE = 8,       /* CPU bench, in cache */
     SUITE_BENCH_CUDA = 16, /* GPU bench */
     SUITE_CPU_ONLY = 32,   /* CHECK is not for a GPU: there is no kernel for it yet */
-    SUITE_ALL = 64         /* correctness, only when everything is asked for (runner --all) */
+    SUITE_ALL = 64,        /* correctness, only when everything is asked for (runner --all) */
+    SUITE_GPU_SIZED = 128  /* CHECK is as large as a GPU's waves of tiles: on the CPU only with --all */
 } suite_use;
 
 typedef struct suite_case {

@@ -131,6 +131,8 @@ static void add_vector(suite_case *c, const char *field, suite_role role, saker_
 void gemm_case(spec s)
 {
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
+    if (s.cuda && s.m * s.n > 1 << 20)
+        c->use |= SUITE_GPU_SIZED;
     c->portable_kernel = s.tf32 ? "mma tf32" : s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
