@@ -218,13 +218,16 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
         grad_tail(t, round, want, given, i, n);
 }
 
-/* One block, with the sums of the next row's formed in between: memory is read while gradients are computed. */
-SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
+/* Pairs of vectors that go side by side there: with CENTRE two would need more registers than there are. */
+enum { BESIDE = CENTRE ? 1 : K };
+
+/* BESIDE pairs, with the sums of the next row's formed in between: memory is read while gradients are computed. */
+SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
 {
-    vf2 w[K], dw[K], db[K], dy[K], e[K], d[K], g[K];
+    vf2 w[BESIDE], dw[BESIDE], db[BESIDE], dy[BESIDE], e[BESIDE], d[BESIDE], g[BESIDE];
 #define EACH_PAIR(statement)                                                                                           \
     SKR_UNROLL                                                                                                         \
-    for (int k = 0; k < K; k++) {                                                                                      \
+    for (int k = 0; k < BESIDE; k++) {                                                                                 \
         const int64_t i = at + 2 * k * SKR_LANES;                                                                      \
         (void)i;                                                                                                       \
         statement;                                                                                                     \
@@ -246,6 +249,13 @@ SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdo
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
     EACH_PAIR(v_out2(t, a->dx, i, g[k], a->past))
 #undef EACH_PAIR
+}
+
+SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
+{
+    SKR_UNROLL
+    for (int first = 0; first < K; first += BESIDE)
+        both_pairs(t, want, a, r, next_mean, sum + first, at + 2 * first * SKR_LANES);
 }
 
 SKR_FN dots both_body(int t, int want, const grad *given, int64_t n)
