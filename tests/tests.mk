@@ -142,9 +142,12 @@ test-cross:
 	  SAKER_PAST_BYTES=1 $(QEMU) $(QEMU_CPU_$(CROSS_ARCH)) -L /usr/$(CROSS_ARCH)-linux-gnu $(BUILD)/$(CROSS_ARCH)/tests/runner \
 	    --op $$op --level avx2 --quick --every 16 --jobs $(JOBS) || failed=1; done; exit $$failed
 
+# On a Neoverse V1 without SVE, as virtual machines have it, PyTorch's BLAS (NVPL) calls kernels that are not there: it hangs or dies unless it is told another type.
+TORCH_ENV := $(if $(filter aarch64,$(ARCH)),$(shell grep -qw sve /proc/cpuinfo || echo NVPL_BLAS_DEBUG_CPU_TYPE=$(or $(NVPL_BLAS_DEBUG_CPU_TYPE),1)))
+
 # The bindings, with the extension built in place.
 test-python: python
-	@SAKER_TEST_TORCH=$(TORCH) $(PY) -m pytest -q -p no:cacheprovider python/tests
+	@$(TORCH_ENV) SAKER_TEST_TORCH=$(TORCH) $(PY) -m pytest -q -p no:cacheprovider python/tests
 
 # The examples as a user would run them.
 $(BUILD)/examples/%: examples/%.c $(BUILD)/libsaker.a
@@ -152,7 +155,7 @@ $(BUILD)/examples/%: examples/%.c $(BUILD)/libsaker.a
 	$(Q)$(CC) -std=c11 -Wall -Wextra -Werror -Iinclude $(CFLAGS) -o $@ $^ -pthread -ldl -lm
 test-examples: $(BUILD)/examples/rms_norm $(BUILD)/examples/rms_norm_cuda python
 	$(call run_all,"$(BUILD)/examples/rms_norm" "$(BUILD)/examples/rms_norm_cuda" "PYTHONPATH=python $(PY) examples/numpy_norm.py" \
-	  $(if $(filter 0,$(TORCH)),,"PYTHONPATH=python $(PY) examples/train.py"))
+	  $(if $(filter 0,$(TORCH)),,"$(TORCH_ENV) PYTHONPATH=python $(PY) examples/train.py"))
 
 # The CUDA host side (fake driver), and its questions to a real GPU.
 -include tests/cuda.mk
