@@ -73,13 +73,10 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_B_96 "%49"
 #define SKR_WGMMA_KEEP_96 "%50"
 #define SKR_WGMMA_LIST_128                                                                                             \
-    SKR_WGMMA_LIST_64 ", "                                                                                             \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
+    SKR_WGMMA_LIST_96 ", "                                                                                             \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define SKR_WGMMA_SUMS_128(c, d)                                                                                       \
-    SKR_WGMMA_SUMS_64(c, d),                                                                                           \
-    c(d[32]), c(d[33]), c(d[34]), c(d[35]), c(d[36]), c(d[37]), c(d[38]), c(d[39]),                                    \
-    c(d[40]), c(d[41]), c(d[42]), c(d[43]), c(d[44]), c(d[45]), c(d[46]), c(d[47]),                                    \
+    SKR_WGMMA_SUMS_96(c, d),                                                                                           \
     c(d[48]), c(d[49]), c(d[50]), c(d[51]), c(d[52]), c(d[53]), c(d[54]), c(d[55]),                                    \
     c(d[56]), c(d[57]), c(d[58]), c(d[59]), c(d[60]), c(d[61]), c(d[62]), c(d[63])
 #define SKR_WGMMA_A_128 "%64"

@@ -172,29 +172,38 @@ static void tma_cases(void)
         }
 }
 
-/* Tiles that e4m3 alone has: an odd number of steps with one factor, then an even one with every option. */
+/* Tiles of e4m3 with e4m3, which has more of them than other pairs: an odd number of steps with one factor; an even one
+ * with factors of rows and columns, bias and activation, where the tile takes options; and fast. */
 static void fp8_tile_cases(void)
 {
     static const struct {
         int m, n;
-        const char *kernel[2];
-    } tiles[] = {{520, 2056, {"tma e4m3_e4m3 kk 128x128", NULL}},
-                 {1240, 1720, {"tma e4m3_e4m3 kk 128x144", "tma e4m3_e4m3_fast kk 128x144"}},
-                 {1032, 2280, {"tma e4m3_e4m3 kk 128x192", "tma e4m3_e4m3_fast kk 128x192"}},
-                 {1032, 2896, {"tma e4m3_e4m3 kk 128x256", "tma e4m3_e4m3_fast kk 128x256"}}};
-    foreach (i, tiles)
-        for (int way = 0; way < 3; way++) {
-            const int options = way == 1, fast = way == 2;
-            spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = tiles[i].m, .n = tiles[i].n, .lb = COLS};
-            s.k = way ? 144 : 272;
-            s.fast = fast;
-            s.scaling = options ? SAKER_GEMM_SCALE_ROW_COLUMN : SAKER_GEMM_SCALE_TENSOR;
-            s.bias = options ? SAKER_F32 : 0;
-            s.act = options ? SAKER_ACT_SILU : 0;
-            s.cuda = tiles[i].kernel[fast];
-            if (s.cuda && (!options || tiles[i].n != 1720))
-                gemm_case(s);
-        }
+        const char *plain, *options, *fast;
+    } tiles[] = {
+        {520, 2056, "tma e4m3_e4m3 kk 128x128", "tma e4m3_e4m3 kk 128x128", NULL},
+        {1240, 1720, "tma e4m3_e4m3 kk 128x144", NULL, "tma e4m3_e4m3_fast kk 128x144"},
+        {1032, 2280, "tma e4m3_e4m3 kk 128x192", "tma e4m3_e4m3 kk 128x192", "tma e4m3_e4m3_fast kk 128x192"},
+        {1032, 2896, "tma e4m3_e4m3 kk 128x256", "tma e4m3_e4m3 kk 128x256", "tma e4m3_e4m3_fast kk 128x256"},
+    };
+    foreach (i, tiles) {
+        spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = tiles[i].m, .n = tiles[i].n, .lb = COLS};
+        s.k = 272;
+        s.scaling = SAKER_GEMM_SCALE_TENSOR;
+        s.cuda = tiles[i].plain;
+        gemm_case(s);
+        s.k = 144;
+        s.fast = true;
+        s.cuda = tiles[i].fast;
+        if (s.cuda)
+            gemm_case(s);
+        s.fast = false;
+        s.scaling = SAKER_GEMM_SCALE_ROW_COLUMN;
+        s.bias = SAKER_F32;
+        s.act = SAKER_ACT_SILU;
+        s.cuda = tiles[i].options;
+        if (s.cuda)
+            gemm_case(s);
+    }
 }
 
 /* fp8 on Hopper's tensor cores: every pair, tile, schedule and layout, and every way to scale. */
@@ -207,7 +216,7 @@ static void fp8_cases(void)
         "tma e4m3_e4m3" suffix, "tma e4m3_e5m2" suffix, "tma e5m2_e4m3" suffix, "tma e5m2_e5m2" suffix                 \
     }
     static const char *const stepwise[] = PAIRS(" kk"), *const block[] = PAIRS("_block kk");
-    static const char *const widest[2][4] = {PAIRS(" kk 128x"), PAIRS("_fast kk 128x256")};
+    static const char *const widest[2][4] = {PAIRS(" kk 128x128"), PAIRS("_fast kk 128x256")};
     static const int64_t sizes[][3] = {{1, 16, 16}, {20, 72, 272}, {64, 128, 128}, {150, 264, 400}, {260, 130, 1040}};
     for (int i = 0; i < 4; i++) {
         spec s = {.a = types[i / 2], .b = types[i % 2], .lb = COLS};
@@ -224,7 +233,7 @@ static void fp8_cases(void)
             s = (spec){.a = types[i / 2], .b = types[i % 2], .d = SAKER_BF16, .m = 1032, .n = 5904, .lb = COLS};
             s.k = i || fast ? 16 : 144;
             s.fast = fast;
-            s.cuda = widest[fast][i];
+            s.cuda = i || fast ? widest[fast][i] : "tma e4m3_e4m3 kk 128x256";
             gemm_case(s);
         }
     }

@@ -149,7 +149,7 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     template <int STEPS, int WIDTH, class F>
     __device__ __forceinline__ void multiply_parts(int &stage, int &phase, const F &add) const
     {
-        constexpr int EACH = BN / WIDTH, ALL = STEPS * EACH; /* parts of a stage */
+        constexpr int EACH = BN / WIDTH, ALL = STEPS * EACH; /* parts: of a stage, of all */
         float part[2][WIDTH / 2];
         uint64_t a = 0, b = 0;
         int last = 0;

@@ -62,12 +62,12 @@ typedef struct choice {
     double us;
 } choice;
 
-/* Microseconds of a k step of a block's tile on an H200 (docs/notes/gemm.md); blocks without a peer read b alone. */
+/* Microseconds of a k step of a tile on an H200 (docs/notes/gemm_cuda.md); blocks without a peer read b alone. */
 static double step_us(int shape, int cluster)
 {
     const int columns = shapes[shape].columns, sums = shapes[shape].sums;
     double us = columns == 256 ? 0.68 : columns == 192 ? 0.52 : columns == 128 ? 0.37 : 0.24;
-    if (columns % 64) /* the line through the others foretold them (docs/notes/gemm_cuda.md) */
+    if (columns % 64) /* the line through the others foretold them */
         us = 0.06 + 0.00242 * columns;
     if (sums == SKR_GEMM_STEPWISE) /* in two parts or four there are more waits */
         us *= columns == 256 ? 1.14 : columns == 192 ? 1.1 : 1.07;
@@ -103,7 +103,7 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
     read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (cut.left ? 5 : 0);
     /* Cutting has to pay, and so has a width that writes columns of d twice. */
     c.us = (us > read ? us : read) * (cut.left || columns % 64 ? 1.02 : 1);
-    if (cut.left && shapes[c.shape].sums == SKR_GEMM_STEPWISE) /* measured: 13 to 17 % more than this foretells */
+    if (cut.left && shapes[c.shape].sums == SKR_GEMM_STEPWISE) /* up to 17 % more than foretold (gemm_cuda.md) */
         c.us *= 1.15;
     if (best->shape < 0 || c.us < best->us)
         *best = c;

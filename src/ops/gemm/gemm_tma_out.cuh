@@ -204,7 +204,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 uint32_t v[4];
                 float by[2];
 #pragma unroll
-                for (int q = 0; q < 4; q++) { /* 8 columns: this row's, then those of the row below */
+                for (int q = 0; q < 4; q++) { /* 8 columns of the one row and of the other, then the next 8 */
                     int i = first / 2 + j * 8 + q * 2;
                     if (FACTORS && q % 2 == 0)
                         by[0] = column_factor(o, i / 4, 0), by[1] = column_factor(o, i / 4, 1);

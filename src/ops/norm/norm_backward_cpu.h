@@ -218,7 +218,7 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
         grad_tail(t, round, want, given, i, n);
 }
 
-/* Pairs of vectors that go side by side there: with CENTRE two would need more registers than there are. */
+/* Pairs of vectors that both_pairs() takes side by side: with CENTRE two need more registers than there are. */
 enum { BESIDE = CENTRE ? 1 : K };
 
 /* BESIDE pairs, with the sums of the next row's formed in between: memory is read while gradients are computed. */
