@@ -26,7 +26,7 @@ enum { SIDE_q, SIDE_k };
 /* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
 #define SHARED(kind, type, d, dv, side, br, bc, wv, stages)                                                            \
     (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) +                                                          \
-     (EXCHANGE(kind, side, wv) ? 8 * (bc) + 2 * SKR_ATTENTION_DS_BYTES(br, bc) : (stages)*SIDE_##side * 8 * (bc)))
+     (stages)*SIDE_##side * 8 * (bc) + (EXCHANGE(kind, side, wv) ? 2 * SKR_ATTENTION_DS_BYTES(br, bc) : 0))
 /* What a kernel for less than everything may have behind them: ds, and a tile of bias. */
 #define BEHIND(kind, side, br, bc)                                                                                     \
     ((KIND_##kind != KIND_any) * SIDE_##side * SKR_ATTENTION_DS_BYTES(br, bc) +                                        \

@@ -307,7 +307,7 @@ static void named_cases(void)
 /* ---------------------------------------------------------------- what the fast CUDA kernels take */
 
 /* Rows of 16 bytes, several tiles each way, and the kernel that must take them. */
-static void aligned_case(saker_type type, int class, struct spec s)
+static struct spec aligned(saker_type type, int class, struct spec s)
 {
     static const char *const kernels[2][3][2] = {
         {{"plain f16 64", "scored f16 64"}, {"plain f16 128", "scored f16 128"}, {"plain f16 256", "any f16 256"}},
@@ -329,7 +329,12 @@ static void aligned_case(saker_type type, int class, struct spec s)
     s.hk = 1;
     s.kernel = kernels[bf16][class][scored || s.has & SINKS];
     s.gradient = gradients[bf16][class][all ? 2 : scored];
-    both(s);
+    return s;
+}
+
+static void aligned_case(saker_type type, int class, struct spec s)
+{
+    both(aligned(type, class, s));
 }
 
 static void aligned_cases(void)
@@ -378,6 +383,22 @@ static void aligned_cases(void)
                                        .left = 30,
                                        .right = 9,
                                        .use = i % 2 ? SUITE_ALL : SUITE_CHECK});
+            /* scores that rise from key to key: what the first tile holds is no measure for the last */
+            static const float rises[] = {0.06f, 0.5f, 3.0f};
+            foreach (r, rises) {
+                float d = (float)sizes[i][0];
+                attention_forward(aligned(floats[t], (int)sizes[i][2],
+                                          (struct spec){.b = 1,
+                                                        .sk = 424,
+                                                        .d = sizes[i][0],
+                                                        .dv = sizes[i][1],
+                                                        .q = SUITE_CONSTANT,
+                                                        .k = SUITE_COUNT,
+                                                        .scale = rises[r] / (3 * d * d),
+                                                        .has = r == 2 ? SINKS : i % 2 ? CAUSAL : 0,
+                                                        .note = "rising",
+                                                        .use = i % 2 ? SUITE_ALL : SUITE_CHECK}));
+            }
             s = (struct spec){.layout = SAKER_THD, .b = 3, .d = sizes[i][0], .dv = sizes[i][1]};
             s.has = CAUSAL;
             aligned_case(floats[t], (int)sizes[i][2], s);

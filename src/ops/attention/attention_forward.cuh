@@ -10,6 +10,11 @@
  * rows are whole chunks of 16 bytes; an any kernel everything. Exponentials are taken in base 2: 2^(x * unit - top *
  * unit), where the product is exact before the subtraction.
  *
+ * A row's maximum need not be the largest score so far: exponentials above 1 do no harm while they fit their type, bf16
+ * or f16. So plain and scored kernels take it from the first keys that a row sees and keep it: nothing waits for a
+ * maximum, and the exponentials of some keys are computed beside the products of others. Where it was too small,
+ * results come out infinite and are computed again, with a maximum for every tile.
+ *
  * A value that is infinite or not a number must not reach the rows that do not see its key, though 0 times it would.
  * Nothing guards against that on the way: a tile whose result holds a NaN is computed again carefully, with products
  * that leave out p = 0. */
@@ -41,8 +46,9 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         float scale, o_scale; /* with the descales that all of the head share */
         float slope;          /* in the scores' units */
         int first;            /* query */
-        int careful;
+        int mode;             /* 0: as fast as it goes; 1: a maximum for every tile; 2: carefully */
         int begin, end;       /* tiles of keys that some of the queries may see */
+        int start;            /* the tile that is seen first; behind the last one comes the first */
         int whole, whole_end; /* those of which they all see all */
     };
     state &the;
@@ -51,7 +57,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     int warp_row;    /* of this warp in the tile */
     int warp_column; /* of v */
     float o[MI][OJ][4];
-    float top[MI][2], sum[MI][2]; /* of rows g and g + 8; sum is this thread's own part */
+    float top[MI][2], sum[MI][2]; /* of rows g and g + 8; top in base 2; sum is this thread's own part */
+    float risen;                  /* the largest part of a sum that soften_and_add() found last */
 
     static __device__ __forceinline__ void run(const skr_attention_job &job)
     {
@@ -68,13 +75,16 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             the.o.set(job.o, s, s.q, s.rows, h, job.d_v, job.cuda.pairs, 0);
             int first = the.w.tile * BM, last = min(first + BM, s.rows) - 1;
             bool any = last >= first;
-            the.first = first, the.careful = 0;
+            the.first = first, the.mode = 0;
             if (SCORED && job.bias.data)
                 the.bias.set_bias(job.bias, s, h);
             if (SCORED && any && job.slopes.data)
                 the.slope = job.cuda.over * job.slopes.data[s.b * job.slopes.batch + h * job.slopes.head];
             the.scale = attention_scale(job, s.b, h, kv_h), the.o_scale = attention_o_scale(job, s.b, kv_h);
             the.begin = any ? s.first_key(first) / BN : 0, the.end = any ? (s.end_key(last) + BN - 1) / BN : 0;
+            the.start = the.begin;
+            if (SCORED && any && job.slopes.data) /* the largest scores are those near the diagonal */
+                the.start = max(the.begin, min((first + s.diagonal) / BN, the.end - 1));
             the.whole = s.first_whole(last, BN), the.whole_end = s.end_whole(first, BN);
         }
         __syncthreads();
@@ -98,63 +108,73 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         if (the.begin < the.end) {
             load_queries();
             if (STAGES == 2)
-                load(the.begin);
+                load(the.start, 0);
             if (SCORED)
-                load_bias(the.begin);
+                load_bias(the.start);
             copy_async_commit();
         }
-        for (int n = the.begin; n < the.end; n++) {
+        bool settled = false; /* every row of the warp has a maximum to take exponentials against */
+        int begin = the.begin, end = the.end, whole = the.whole, whole_end = the.whole_end, next;
+        for (int n = the.start, k = 0; k < end - begin; n = next, k++) {
+            bool more = k + 1 < end - begin;
+            next = SCORED && n + 1 == end ? begin : n + 1;
             if (STAGES == 1) {
                 __syncthreads();
-                load(n);
+                load(n, k);
                 copy_async_commit();
             }
             copy_async_wait<0>();
             __syncthreads();
-            if (STAGES == 2 && n + 1 < the.end)
-                load(n + 1);
-            copy_async_commit();
             float x[MI][NJ][4];
-            attention_scores_of<T, DK>(x, memory, warp_row, stage(n), the.careful);
+            attention_scores_of<T, DK>(x, memory, warp_row, stage(k), the.mode == 2);
+            if (STAGES == 2)
+                load(next, k + 1, more);
+            copy_async_commit();
             int lane = here(threadIdx.x) & 31;
             attention_scores<MI, NJ, false> scores{job, w.s, w.h, the.first + warp_row + (lane >> 2),
                                                    n * BN + 2 * (lane & 3)};
-            bool inside = n >= the.whole && n < the.whole_end;
-            if constexpr (ANY) {
+            bool inside = n >= whole && n < whole_end;
+            float rest[MI][2] = {};
+            if constexpr (ANY)
                 scores.finish(x, the.scale, inside);
-                soften(x);
-            } else if constexpr (SCORED) {
-                float rest[MI][2];
-                add_options(scores, x, n, rest);
+            else {
+                if constexpr (SCORED)
+                    add_options(scores, x, rest, next, more);
                 if (!inside)
                     scores.limit(x);
-                soften(x, rest);
-            } else {
-                if (!inside)
-                    scores.limit(x);
-                soften(x);
+                if (settled)
+                    settled = !__any_sync(0xffffffffu, risen > (T == SKR_F16 ? 0x1p8f : 0x1p64f));
+                if (settled) {
+                    soften_and_add(x, rest, stage(k) + k_bytes);
+                    continue;
+                }
             }
+            soften(x, rest);
             if constexpr (ANY)
                 scores.weigh(x);
-            if (the.careful) {
-                attention_add_seen<T, DV, DK>(o, x, stage(n) + k_bytes, warp_column, memory, warp_row);
+            if (the.mode == 2) {
+                attention_add_seen<T, DV, DK>(o, x, stage(k) + k_bytes, warp_column, memory, warp_row);
                 load_queries();
                 copy_async_commit();
             } else
-                attention_add<T, DV>(o, x, stage(n) + k_bytes, warp_column);
+                attention_add<T, DV>(o, x, stage(k) + k_bytes, warp_column);
+            risen = 0.0f;
+            settled = !ANY && the.mode == 0 && k + 1 >= unsettled() && all_settled();
         }
+        copy_async_wait<0>();
         return finish();
     }
 
-    __device__ __forceinline__ uint32_t stage(int n) const
+    /* Of the k-th tile that is seen. */
+    __device__ __forceinline__ uint32_t stage(int k) const
     {
-        return memory + q_bytes + n % STAGES * stage_bytes;
+        return memory + q_bytes + k % STAGES * stage_bytes;
     }
 
-    /* Softcap, bias and slopes; rest: what is still to be added to all scores that the thread has of a row. The next
-     * tile's bias sets out. */
+    /* Softcap, bias and slopes; rest: what is still to be added to all scores that the thread has of a row. The bias of
+     * the next tile, if there is one, sets out. */
     __device__ __forceinline__ void add_options(const attention_scores<MI, NJ, false> &scores, float (&x)[MI][NJ][4],
-                                                int n, float (&rest)[MI][2]) const
+                                                float (&rest)[MI][2], int next, bool more) const
     {
         scored options{scores};
         if (job.softcap > 0.0f)
@@ -162,8 +182,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         if (job.bias.data) {
             options.add_bias(x, bias());
             __syncwarp();
-            if (n + 1 < the.end)
-                load_bias(n + 1);
+            if (more)
+                load_bias(next);
             copy_async_commit();
         }
 #pragma unroll
@@ -190,10 +210,11 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         attention_load<T, DK, BM, threads, ANY>(memory, the.q, the.first);
     }
 
-    __device__ __forceinline__ void load(int n) const
+    /* Tile n, the k-th. */
+    __device__ __forceinline__ void load(int n, int k, bool there = true) const
     {
-        attention_load<T, DK, BN, threads, ANY>(stage(n), the.k, n * BN);
-        attention_load<T, DV, BN, threads, ANY>(stage(n) + k_bytes, the.v, n * BN);
+                attention_load<T, DK, BN, threads, ANY>(stage(k), the.k, n * BN, 0, there);
+        attention_load<T, DV, BN, threads, ANY>(stage(k) + k_bytes, the.v, n * BN, 0, there);
     }
 
     /* What scores are multiplied by, in base 2. */
@@ -213,40 +234,25 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     }
 
     /* Scores, to which rest is still to be added, to exponentials against the new maximum; o and sum follow it. */
-    __device__ __forceinline__ void soften(float (&x)[MI][NJ][4], const float (&rest)[MI][2] = {})
+    __device__ __forceinline__ void soften(float (&x)[MI][NJ][4], const float (&rest)[MI][2])
     {
-        float factor[MI][2];
-        bool moved = false;
+        float most[MI][2];
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float most = fmaxf(x[i][0][2 * r], x[i][0][2 * r + 1]);
+                float own = fmaxf(x[i][0][2 * r], x[i][0][2 * r + 1]);
 #pragma unroll
                 for (int j = 1; j < NJ; j++)
-                    most = fmaxf(most, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
-                most = fmaxf(lanes_reduce<skr_max, 4>(SCORED ? most + rest[i][r] : most), top[i][r]);
-                factor[i][r] = top[i][r] == most ? 1.0f : exp2_fast<true>((top[i][r] - most) * unit());
-                moved |= top[i][r] != most;
-                top[i][r] = most;
+                    own = fmaxf(own, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
+                most[i][r] = fmaxf(lanes_reduce<skr_max, 4>(SCORED ? own + rest[i][r] : own) * unit(), top[i][r]);
             }
-        if (__any_sync(0xffffffffu, moved)) {
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                sum[i][0] *= factor[i][0], sum[i][1] *= factor[i][1];
-#pragma unroll
-                for (int j = 0; j < OJ; j++) {
-                    o[i][j][0] *= factor[i][0], o[i][j][1] *= factor[i][0];
-                    o[i][j][2] *= factor[i][1], o[i][j][3] *= factor[i][1];
-                }
-            }
-        }
+        follow(most);
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float shift = top[i][r] == none ? 0.0f : top[i][r] * unit(), part[2] = {};
-                shift = SCORED ? __fmaf_rn(-rest[i][r], unit(), shift) : shift;
+                float shift = shift_of(top[i][r] == none ? 0.0f : top[i][r], rest[i][r]), part[2] = {};
 #pragma unroll
                 for (int j = 0; j < NJ; j++)
 #pragma unroll
@@ -259,12 +265,105 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             }
     }
 
+    /* What is subtracted from the scores of a row to which rest is still to be added, in base 2. */
+    __device__ __forceinline__ float shift_of(float most, float rest) const
+    {
+        return SCORED ? __fmaf_rn(-rest, unit(), most) : most;
+    }
+
+    /* From now on the maxima are these. */
+    __device__ __forceinline__ void follow(const float (&most)[MI][2])
+    {
+        float factor[MI][2];
+        bool moved = false;
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                factor[i][r] = top[i][r] == most[i][r] ? 1.0f : exp2_fast<true>(top[i][r] - most[i][r]);
+                moved |= top[i][r] != most[i][r];
+                top[i][r] = most[i][r];
+            }
+        if (__any_sync(0xffffffffu, moved)) {
+#pragma unroll
+            for (int i = 0; i < MI; i++) {
+                sum[i][0] *= factor[i][0], sum[i][1] *= factor[i][1];
+#pragma unroll
+                for (int j = 0; j < OJ; j++) {
+                    o[i][j][0] *= factor[i][0], o[i][j][1] *= factor[i][0];
+                    o[i][j][2] *= factor[i][1], o[i][j][3] *= factor[i][1];
+                }
+            }
+        }
+    }
+
+    /* Tiles before the largest scores are known as far as the options tell: with slopes, each row's own diagonal. */
+    __device__ __forceinline__ int unsettled() const
+    {
+        return SCORED && job.slopes.data ? BM / BN + 1 : 1;
+    }
+
+    /* Whether exponentials of all rows of the warp can be taken against what they have seen. */
+    __device__ __forceinline__ bool all_settled() const
+    {
+        bool unseen = false;
+        int row = the.first + warp_row + ((int)threadIdx.x >> 2 & 7);
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                unseen |= top[i][r] == none && row + 16 * i + 8 * r < w.s.rows;
+        return !__any_sync(0xffffffffu, unseen);
+    }
+
+    /* The same against the maximum as it is, and o += p v: exponentials of the next 16 keys are computed beside the
+     * products of these. Where one leaves its type, o ends up infinite or not a number, which finish() finds. */
+    __device__ __forceinline__ void soften_and_add(float (&x)[MI][NJ][4], const float (&rest)[MI][2], uint32_t v)
+    {
+        constexpr int pairs = MI * 2 * 2, turns = OJ / 2; /* of a step */
+        float shift[MI][2], part[MI][2];
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                shift[i][r] = shift_of(top[i][r], rest[i][r]);
+                part[i][r] = 0.0f;
+            }
+        auto soften_pair = [&](int step, int pair) {
+            int i = pair >> 2, r = pair & 1;
+            float *f = &x[i][2 * step + (pair >> 1 & 1)][2 * r];
+            f[0] = exp2_fast<true>(__fmaf_rn(f[0], unit(), -shift[i][r]));
+            f[1] = exp2_fast<true>(__fmaf_rn(f[1], unit(), -shift[i][r]));
+            part[i][r] += f[0] + f[1];
+        };
+#pragma unroll
+        for (int pair = 0; pair < pairs; pair++)
+            soften_pair(0, pair);
+        attention_add_left<T, DV, NJ>(
+            o, [&](uint32_t(&a)[4], int i, int d) { as_left<T>(a, x[i], d); }, v, warp_column,
+            [&](int d, int j) {
+                if (d + 1 < NJ / 2)
+#pragma unroll
+                    for (int pair = j / 2 * pairs / turns; pair < (j / 2 + 1) * pairs / turns; pair++)
+                        soften_pair(d + 1, pair);
+            });
+        risen = 0.0f;
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                sum[i][r] += part[i][r];
+                risen = fmaxf(risen, part[i][r]);
+            }
+    }
+
     /* Divides by the sums and writes o and lse. */
     __device__ __forceinline__ bool finish()
     {
-        int lane = threadIdx.x & 31;
+        int lane = threadIdx.x & 31, row = the.first + warp_row;
         float scale = ANY ? the.o_scale : 1.0f;
         float lse[MI][2];
+        bool doubtful = false;
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
@@ -272,22 +371,23 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
                 float all = lanes_reduce<skr_sum, 4>(sum[i][r]), most = top[i][r], factor = 1.0f;
                 float sink = KIND && job.sinks.data ? job.sinks.data[w.h * job.sinks.head] : none;
                 if (KIND && sink != none) {
-                    sink = ANY ? sink : sink * job.cuda.over;
+                    sink *= SKR_LOG2E;
                     float larger = fmaxf(most, sink);
-                    factor = most == larger ? 1.0f : exp2_fast<true>((most - larger) * unit());
-                    all = all * factor + exp2_fast<true>((sink - larger) * unit());
+                    factor = most == larger ? 1.0f : exp2_fast<true>(most - larger);
+                    all = all * factor + exp2_fast<true>(sink - larger);
                     most = larger;
                 }
+                doubtful |= !(all < __builtin_huge_valf()) && row + 16 * i + 8 * r + (lane >> 2) < w.s.rows;
                 factor = all == 0.0f ? 0.0f : factor * scale / all;
-                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most * unit(), 0.693147181f, logf(all));
+                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most, 0.693147181f, logf(all));
 #pragma unroll
                 for (int j = 0; j < OJ; j++)
                     o[i][j][2 * r] *= factor, o[i][j][2 * r + 1] *= factor;
             }
-        int row = the.first + warp_row;
-        if (!the.careful && __syncthreads_or(attention_doubtful<T>(o))) {
+        doubtful = the.mode == 0 && !ANY ? doubtful || attention_infinite(o, w.s.rows - row) : attention_doubtful<T>(o);
+        if (the.mode < 2 && __syncthreads_or(doubtful)) {
             if (threadIdx.x == 0)
-                the.careful = 1;
+                the.mode += ANY ? 2 : 1;
             __syncthreads();
             return false;
         }

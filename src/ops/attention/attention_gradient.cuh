@@ -7,20 +7,14 @@
  *   rows queries: s = q k^T,  dp = d_o v^T,  dq += ds k
  *   rows keys:    s = k q^T,  dp = v d_o^T,  dv += p d_o,  dk += ds q, over all heads that share the keys
  * WM warps share the rows; WV warps have the same rows and share the results' columns. EXCHANGE: they share the scores,
- * too, and p and ds go through shared memory, where the warps of all columns find them. Doubtful sums are computed
- * again carefully, as in attention_forward.cuh. */
+ * too, and p and ds go through shared memory, where the warps of all columns find them. The usual case has no branch
+ * between the products, so that exponentials and ds are computed beside them. Doubtful sums are computed again
+ * carefully, as in attention_forward.cuh. */
 #ifndef SKR_ATTENTION_GRADIENT_CUH
 #define SKR_ATTENTION_GRADIENT_CUH
 
 #include "attention_any_order.cuh"
-
-/* (lse in base 2, delta - dlse) of a head's queries, in the workspace. */
-SKR_DEVICE float2 *attention_stats(const skr_attention_job &job, const attention_sequence &s, int h)
-{
-    int64_t tokens = job.packed ? job.length : job.batch * job.length;
-    return (float2 *)((char *)job.head.workspace + job.cuda.stats_at) + h * tokens +
-           (job.packed ? s.q : s.b * job.length);
-}
+#include "attention_gradient_state.cuh"
 
 template <int T, int DK, int DV, int BR, int BC, int WM, int WV, int STAGES, bool FLIP, int KIND>
 struct attention_gradient {
@@ -35,8 +29,8 @@ struct attention_gradient {
     using scores_of = attention_scores<MI, NJ, FLIP>;
     static constexpr int row_bytes = BR * (k_tile::row_bytes + v_tile::row_bytes);
     static constexpr int k_bytes = BC * k_tile::row_bytes, v_bytes = BC * v_tile::row_bytes;
-    static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP && !EXCHANGE ? 8 * BC : 0);
-    static constexpr int p_at = row_bytes + STAGES * stage_bytes + 8 * BC,
+    static constexpr int stage_bytes = k_bytes + v_bytes + (FLIP ? 8 * BC : 0);
+    static constexpr int p_at = row_bytes + STAGES * stage_bytes,
                          ds_at = p_at + SKR_ATTENTION_DS_BYTES(BR, BC);
     static constexpr int shared_bytes =
         EXCHANGE ? ds_at + SKR_ATTENTION_DS_BYTES(BR, BC) : row_bytes + STAGES * stage_bytes;
@@ -47,17 +41,8 @@ struct attention_gradient {
     static_assert(!SCORED || WV == 1 || EXCHANGE, "a warp has the bias of its scores alone");
     static_assert(!EXCHANGE || BC == 64, "p and ds lie as tiles do");
 
-    struct state { /* in shared memory */
-        attention_work w;
-        attention_source row_k, row_v, column_k, column_v; /* q and d_o, k and v; FLIP: the other way round */
-        attention_source bias;
-        attention_target out_k, out_v;     /* dq; FLIP: dk and dv */
-        int64_t head_k, head_v, head_bias; /* FLIP: bytes to the next query head of q, d_o and bias */
-        int first;                         /* row */
-        int careful;
-        int begin, count, total; /* tiles of columns; total: over all heads */
-        int whole, whole_end;
-    };
+    using state = attention_gradient_state<FLIP, BR, BC>;
+    using place = attention_gradient_place;
     const skr_attention_job &job;
     state &the;
     uint32_t memory; /* rows of k's width, of v's; then stages of columns */
@@ -72,48 +57,15 @@ struct attention_gradient {
         __shared__ state the;
         if (!attention_find_shared(job, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP, the.w)) {
             if (!FLIP && ANY && job.dslopes.data && threadIdx.x == 0)
-                *slope_part(job, the.w) = 0.0f;
+                *attention_slope_part(job, the.w) = 0.0f;
             return;
         }
         if (threadIdx.x == 0)
-            prepare(job, the);
+            the.prepare(job, SCORED && job.bias.data);
         __syncthreads();
         attention_gradient self(job, the, shared_address(shared));
         while (!self.pass())
             ;
-    }
-
-    static __device__ __forceinline__ void prepare(const skr_attention_job &job, state &the)
-    {
-        const attention_sequence &s = the.w.s;
-        int kv_h = FLIP ? the.w.h : the.w.h / (int)job.group, h = FLIP ? kv_h * (int)job.group : the.w.h;
-        int aligned = job.cuda.aligned, pairs = job.cuda.pairs;
-        attention_source &q = FLIP ? the.column_k : the.row_k, &d_o = FLIP ? the.column_v : the.row_v;
-        attention_source &k = FLIP ? the.row_k : the.column_k, &v = FLIP ? the.row_v : the.column_v;
-        q.set(job.q, s, s.q, s.rows, h, job.d, aligned);
-        d_o.set(job.d_o, s, s.q, s.rows, h, job.d_v, aligned);
-        k.set(job.k, s, s.k, s.keys, kv_h, job.d, aligned);
-        v.set(job.v, s, s.k, s.keys, kv_h, job.d_v, aligned);
-        the.head_k = job.q.head * skr_type_bytes(job.q.type), the.head_v = job.d_o.head * skr_type_bytes(job.d_o.type);
-        if (SCORED && job.bias.data) {
-            the.bias.set_bias(job.bias, s, h);
-            the.head_bias = job.bias.head * skr_type_bytes(job.bias.type);
-        }
-        if (FLIP) {
-            the.out_k.set(job.dk, s, s.k, s.keys, kv_h, job.d, pairs, job.accumulate);
-            the.out_v.set(job.dv, s, s.k, s.keys, kv_h, job.d_v, pairs, job.accumulate);
-        } else {
-            the.out_k.set(job.dq, s, s.q, s.rows, h, job.d, pairs, job.accumulate);
-        }
-        int first = the.w.tile * BR, last = min(first + BR, FLIP ? s.keys : s.rows) - 1;
-        bool any = last >= first;
-        int begin = FLIP ? s.first_row(first) : s.first_key(first), end = FLIP ? s.end_row(last) : s.end_key(last);
-        the.first = first, the.careful = 0;
-        the.begin = any ? begin / BC : 0;
-        the.count = any ? max(0, (end + BC - 1) / BC - the.begin) : 0;
-        the.total = the.count * (FLIP ? (int)job.group : 1);
-        the.whole = ((FLIP ? s.first_row(last) : s.first_key(last)) + BC - 1) / BC;
-        the.whole_end = max(0, FLIP ? s.end_row(first) : s.end_key(first)) / BC;
     }
 
     __device__ __forceinline__ attention_gradient(const skr_attention_job &j, state &t, uint32_t m)
@@ -136,37 +88,27 @@ struct attention_gradient {
         attention_load<T, DV, BR, threads, ANY>(memory + BR * k_tile::row_bytes, the.row_v, the.first);
     }
 
-    /* Of tile n of all columns that pass: which of the heads that share the keys, and which tile of its columns. */
-    __device__ __forceinline__ int head_of(int n) const
+    __device__ __forceinline__ void load_columns(const place &at, bool there = true) const
     {
-        return FLIP ? n / the.count : 0;
-    }
-    __device__ __forceinline__ int tile_of(int n) const
-    {
-        return the.begin + n - head_of(n) * the.count;
-    }
-
-    __device__ __forceinline__ void load_columns(int n) const
-    {
-        int head = head_of(n), first = tile_of(n) * BC;
-        attention_load<T, DK, BC, threads, ANY>(stage(n), the.column_k, first, head * the.head_k);
-        attention_load<T, DV, BC, threads, ANY>(stage(n) + k_bytes, the.column_v, first, head * the.head_v);
-        if (FLIP && !EXCHANGE)
-            load_column_stats(n, head, first);
+        int first = at.tile * BC;
+        attention_load<T, DK, BC, threads, ANY>(stage(at.n), the.column_k, first, at.head * the.head_k, there);
+        attention_load<T, DV, BC, threads, ANY>(stage(at.n) + k_bytes, the.column_v, first, at.head * the.head_v,
+                                                there);
+        if (FLIP)
+            load_column_stats(at, there);
     }
 
-    /* With EXCHANGE there is one place for them, which is free again when p and ds have been stored. */
     __device__ __forceinline__ uint32_t column_stats(int n) const
     {
-        return EXCHANGE ? memory + row_bytes + STAGES * stage_bytes : stage(n) + k_bytes + v_bytes;
+        return stage(n) + k_bytes + v_bytes;
     }
-    __device__ __forceinline__ void load_column_stats(int n, int head, int first) const
+    __device__ __forceinline__ void load_column_stats(const place &at, bool there) const
     {
         if (threadIdx.x < BC) {
             const attention_sequence &s = the.w.s;
-            int i = first + (int)threadIdx.x;
-            copy_async8_or_zero(column_stats(n) + 8 * threadIdx.x,
-                                attention_stats(job, s, the.w.h * (int)job.group + head) + i, i < s.rows);
+            int i = at.tile * BC + (int)threadIdx.x;
+            copy_async8_or_zero(column_stats(at.n) + 8 * threadIdx.x,
+                                attention_stats(job, s, the.w.h * (int)job.group + at.head) + i, there & (i < s.rows));
         }
     }
 
@@ -184,38 +126,61 @@ struct attention_gradient {
             take_sums(); /* dk's kernel has made them; where there is a NaN, the next pass computes them here */
             return finish();
         }
-        if (the.total > 0) {
+        place at{0, 0, the.begin};
+        int total = the.total, end = the.begin + the.count;
+        bool careful = the.careful, quick = !careful && (!FLIP || (the.out_k.data && the.out_v.data));
+        bool any_order = in_any_order();
+        int whole = the.whole, whole_end = the.whole_end;
+        if (total > 0) {
             load_rows();
             if (STAGES == 2)
-                load_columns(0);
+                load_columns(at);
             if (SCORED)
-                load_bias(0);
-            if (EXCHANGE)
-                load_column_stats(0, head_of(0), tile_of(0) * BC);
+                load_bias(at);
             copy_async_commit();
         }
-        for (int n = 0; n < the.total; n++) {
+        while (at.n < total) {
             if (STAGES == 1) {
                 __syncthreads();
-                load_columns(n);
+                load_columns(at);
                 copy_async_commit();
             }
             copy_async_wait<0>();
             __syncthreads();
-            if (STAGES == 2 && n + 1 < the.total)
-                load_columns(n + 1);
+            place next = at.after(end, the.begin, FLIP);
+            int lane = here(threadIdx.x) & 31, h = FLIP ? the.w.h * (int)job.group + at.head : the.w.h;
+            scores_of scores{job, s, h, the.first + warp_row + (lane >> 2),
+                             at.tile * BC + warp_column + 2 * (lane & 3)};
+            bool inside = at.tile >= whole && at.tile < whole_end, more = next.n < total;
+            float x[MI][NJ][4];
+            attention_scores_of<T, DK>(x, memory, warp_row, stage(at.n) + warp_column * k_tile::row_bytes, careful);
+            if (STAGES == 2)
+                load_columns(next, more);
             copy_async_commit();
-            int lane = here(threadIdx.x) & 31, tile = tile_of(n);
-            int h = FLIP ? the.w.h * (int)job.group + head_of(n) : the.w.h;
-            scores_of scores{job, s, h, the.first + warp_row + (lane >> 2), tile * BC + warp_column + 2 * (lane & 3)};
-            bool inside = tile >= the.whole && tile < the.whole_end;
-            if constexpr (EXCHANGE)
-                exchange_step(scores, n, inside);
-            else if constexpr (SCORED)
-                scored_step(scores, n, inside);
-            else
-                step(scores, n, inside);
+            if constexpr (ANY)
+                step(x, scores, at, inside);
+            else {
+                float rest[MI][2] = {};
+                if constexpr (SCORED)
+                    add_options(x, rest, scores, next, more);
+                if (!inside)
+                    scores.limit(x);
+                bool capped = SCORED && job.softcap > 0.0f;
+                if constexpr (EXCHANGE) {
+                    if (!quick)
+                        exchange_step(x, rest, at);
+                    else if (capped)
+                        quick_exchange<SCORED>(x, rest, at, any_order);
+                    else
+                        quick_exchange<false>(x, rest, at, any_order);
+                } else if (quick && !capped)
+                    quick_step(x, rest, at, any_order);
+                else
+                    slow_step(x, rest, at);
+            }
+            at = next;
         }
+        copy_async_wait<0>();
         return finish();
     }
 
@@ -241,41 +206,139 @@ struct attention_gradient {
     using dq_part = attention_dq_part<T, DK, BR, BC, WM * WV>;
 
     /* out_k += ds columns; and dq's sums get what the block's keys give. */
-    __device__ __forceinline__ void add_ds(const float (&ds)[MI][NJ][4], int n)
+    __device__ __forceinline__ void add_ds(const float (&ds)[MI][NJ][4], const place &at)
     {
         if constexpr (FLIP && !ANY)
-            if (in_any_order()) {
-                dq_part::store(memory + shared_bytes, ds, warp_row);
-                attention_add<T, DK>(out_k, ds, stage(n), warp_k);
-                __syncthreads();
-                add_dq(n, memory + shared_bytes);
-                return;
+            if (in_any_order())
+                return add_everywhere(ds, at);
+        add<DK>(out_k, ds, stage(at.n), warp_k);
+    }
+
+    __device__ __forceinline__ void add_everywhere(const float (&ds)[MI][NJ][4], const place &at)
+    {
+        dq_part::store(memory + shared_bytes, ds, warp_row);
+        attention_add<T, DK>(out_k, ds, stage(at.n), warp_k);
+        __syncthreads();
+        add_dq(at, memory + shared_bytes);
+    }
+
+    __device__ __forceinline__ void add_dq(const place &at, uint32_t ds)
+    {
+        dq_part::add(job, the.w.s, the.w.h * (int)job.group + at.head, at.tile * BC, ds, memory);
+    }
+
+    /* Where the columns' (lse, delta) are that go with this thread's sums, two columns in 16 bytes; the next eight
+     * columns' are 64 bytes further. */
+    __device__ __forceinline__ uint32_t column_stats_at(const place &at) const
+    {
+        return column_stats(at.n) + 8 * warp_column + 16 * (threadIdx.x & 3);
+    }
+
+    static constexpr int pairs = 2 * MI * NJ; /* of scores, and of dp */
+    using pair_of = attention_pair<MI>;
+    using two_stats = attention_two_stats;
+    __device__ __forceinline__ void next_stats(two_stats &t, uint32_t stats, const pair_of &n) const
+    {
+        if constexpr (!FLIP) {
+            t.lse[0] = t.lse[1] = stat[n.i][n.r].x;
+            t.delta[0] = t.delta[1] = stat[n.i][n.r].y;
+        } else if (n.i == 0 && n.r == 0) { /* the others of j have the same */
+            uint4 two = shared_load16(stats + 64 * n.j);
+            t.lse[0] = __uint_as_float(two.x), t.lse[1] = __uint_as_float(two.z);
+            t.delta[0] = __uint_as_float(two.y), t.delta[1] = __uint_as_float(two.w);
+        }
+    }
+
+    /* Scores, to which rest is still to be added, to p. */
+    __device__ __forceinline__ void to_p(float *x, const two_stats &t, float rest) const
+    {
+        float unit = job.cuda.unit;
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            x[e] = exp2_fast<true>(__fmaf_rn(x[e], unit, SCORED ? __fmaf_rn(rest, unit, -t.lse[e]) : -t.lse[e]));
+    }
+
+    /* p to ds. 0 times a dp that is infinite or not a number is none: the results show it, and are computed again
+     * carefully. */
+    __device__ __forceinline__ static void to_ds(float *x, const float *dp, const two_stats &t)
+    {
+        x[0] *= dp[0] - t.delta[0];
+        x[1] *= dp[1] - t.delta[1];
+    }
+
+    __device__ __forceinline__ void dp_of(float (&dp)[MI][NJ][4], const place &at, bool careful) const
+    {
+        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, stage(at.n) + k_bytes, careful);
+    }
+
+    /* From scores to all results, without a branch, so that exponentials and ds are computed beside the products, of
+     * the next 16 columns beside those of these. */
+    __device__ __forceinline__ void quick_step(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at,
+                                               bool any_order)
+    {
+        constexpr int a_step = 4 * MI;
+        uint32_t columns = stage(at.n), stats = column_stats_at(at);
+        float dp[MI][NJ][4];
+        auto left = [&](uint32_t(&a)[4], int i, int d) { as_left<T>(a, x[i], d); };
+        two_stats t, u;
+        auto p_of = [&](int n) {
+            pair_of w(n);
+            next_stats(t, stats, w);
+            to_p(&x[w.i][w.j][2 * w.r], t, rest[w.i][w.r]);
+        };
+        auto ds_of = [&](int n) {
+            pair_of w(n);
+            next_stats(u, stats, w);
+            to_ds(&x[w.i][w.j][2 * w.r], &dp[w.i][w.j][2 * w.r], u);
+        };
+        if constexpr (FLIP) {
+#pragma unroll
+            for (int n = 0; n < a_step; n++)
+                p_of(n);
+            attention_add_left<T, DV, NJ>(out_v, left, columns + k_bytes, warp_v, [&](int d, int j) {
+                if (d + 1 < NJ / 2)
+#pragma unroll
+                    for (int n = a_step * j / VJ; n < a_step * (j + 2) / VJ; n++)
+                        p_of(a_step * (d + 1) + n);
+            });
+        }
+        dp_of(dp, at, false);
+        if constexpr (FLIP)
+            if (any_order) {
+#pragma unroll
+                for (int n = 0; n < pairs; n++)
+                    ds_of(n);
+                return add_everywhere(x, at);
             }
-        add<DK>(out_k, ds, stage(n), warp_k);
-    }
-
-    __device__ __forceinline__ void add_dq(int n, uint32_t ds)
-    {
-        dq_part::add(job, the.w.s, the.w.h * (int)job.group + head_of(n), tile_of(n) * BC, ds, memory);
-    }
-
-    __device__ __forceinline__ void step(const scores_of &scores, int n, bool inside)
-    {
-        uint32_t columns = stage(n);
-        float x[MI][NJ][4], bend[ANY ? MI : 1][ANY ? NJ : 1][4];
-        attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
-        if constexpr (ANY)
-            scores.finish(x, job.scale, inside, bend);
-        else if (!inside)
-            scores.limit(x);
-        float unit = ANY ? SKR_LOG2E : job.cuda.unit;
-        each_stat(columns, [&](int i, int j, int e, float2 t) {
-            x[i][j][e] = exp2_fast<true>(__fmaf_rn(x[i][j][e], unit, -t.x));
+        auto all_of = [&](int n) {
+            if (!FLIP)
+                p_of(n);
+            ds_of(n);
+        };
+#pragma unroll
+        for (int n = 0; n < a_step; n++)
+            all_of(n);
+        attention_add_left<T, DK, NJ>(out_k, left, columns, warp_k, [&](int d, int j) {
+            if (d + 1 < NJ / 2)
+#pragma unroll
+                for (int n = a_step * j / KJ; n < a_step * (j + 2) / KJ; n++)
+                    all_of(a_step * (d + 1) + n);
         });
-        uint64_t kept = ANY && job.drop ? scores.draw() : ~UINT64_C(0);
-        float keep = ANY ? job.keep_scale : 1.0f;
+    }
+
+    /* The same with everything that there is. */
+    __device__ __forceinline__ void step(float (&x)[MI][NJ][4], const scores_of &scores, const place &at, bool inside)
+    {
+        uint32_t columns = stage(at.n);
+        float bend[MI][NJ][4];
+        scores.finish(x, job.scale, inside, bend);
+        each_stat(columns, [&](int i, int j, int e, float2 t) {
+            x[i][j][e] = exp2_fast<true>(__fmaf_rn(x[i][j][e], SKR_LOG2E, -t.x));
+        });
+        uint64_t kept = job.drop ? scores.draw() : ~UINT64_C(0);
+        float keep = job.keep_scale;
         if (FLIP && the.out_v.data) {
-            if (ANY && job.drop) {
+            if (job.drop) {
                 float p[MI][NJ][4];
 #pragma unroll
                 for (int n = 0; n < MI * NJ * 4; n++)
@@ -291,60 +354,111 @@ struct attention_gradient {
         float dp[MI][NJ][4];
         attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
         each_stat(columns, [&](int i, int j, int e, float2 t) {
-            float d = ANY ? (kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f) : dp[i][j][e];
+            float d = kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f;
             x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (d - t.y);
         });
-        if constexpr (ANY) {
-            if (!FLIP && job.dslopes.data)
-                slope_sum += scores.slopes_gradient(x);
-            if (job.softcap > 0.0f)
+        if (!FLIP && job.dslopes.data)
+            slope_sum += scores.slopes_gradient(x);
+        if (job.softcap > 0.0f)
 #pragma unroll
-                for (int n = 0; n < MI * NJ * 4; n++)
-                    x[n / (4 * NJ)][n / 4 % NJ][n & 3] *= bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
-        }
-        add_ds(x, n);
+            for (int n = 0; n < MI * NJ * 4; n++)
+                x[n / (4 * NJ)][n / 4 % NJ][n & 3] *= bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
+        add<DK>(out_k, x, columns, warp_k);
     }
 
-    /* As step() or scored_step(), each score by one warp. */
-    __device__ __forceinline__ void exchange_step(const scores_of &scores, int n, bool inside)
+    /* As slow_step(), each score by one warp. */
+    __device__ __forceinline__ void exchange_step(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at)
     {
-        uint32_t columns = stage(n);
-        float x[MI][NJ][4], dp[MI][NJ][4], rest[MI][2] = {};
-        attention_scores_of<T, DK>(x, memory, warp_row, columns + warp_column * k_tile::row_bytes, false);
-        if constexpr (SCORED)
-            add_options(x, rest, scores, n);
+        uint32_t columns = stage(at.n);
+        float dp[MI][NJ][4];
         attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row,
                                    columns + k_bytes + warp_column * v_tile::row_bytes, false);
-        if (!inside)
-            scores.limit(x);
         if (SCORED && job.softcap > 0.0f)
-            exchange<true>(x, dp, rest);
+            exchange<true>(x, dp, rest, at);
         else
-            exchange<false>(x, dp, rest);
+            exchange<false>(x, dp, rest, at);
         __syncthreads();
-        if (n + 1 < the.total)
-            load_column_stats(n + 1, head_of(n + 1), tile_of(n + 1) * BC);
-        copy_async_commit();
         if (the.out_v.data)
             add_kept<DV>(out_v, memory + p_at, columns + k_bytes, warp_v);
         if (the.out_k.data)
             add_kept<DK>(out_k, memory + ds_at, columns, warp_k);
         if (in_any_order())
-            add_dq(n, memory + ds_at);
+            add_dq(at, memory + ds_at);
+    }
+
+    /* As quick_step(): exponentials beside dp, ds beside dv. The warps that have the same rows wait for each other.
+     * CAPPED: see soften(). */
+    template <bool CAPPED> __device__ __forceinline__ void
+    quick_exchange(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at, bool any_order)
+    {
+        uint32_t columns = stage(at.n), stats = column_stats_at(at), kept = kept_place();
+        float dp[MI][NJ][4];
+        float bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
+        two_stats t;
+        constexpr int p_turns = v_tile::steps * NJ / 2, ds_turns = BC / 16 * VJ / 2;
+        attention_scores_of<T, DV>(
+            dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes + warp_column * v_tile::row_bytes, false,
+            [&](int d, int j) {
+                int turn = d * NJ / 2 + j / 2;
+#pragma unroll
+                for (int n = turn * pairs / p_turns; n < (turn + 1) * pairs / p_turns; n++) {
+                    pair_of w(n);
+                    float *f = &x[w.i][w.j][2 * w.r], y[2] = {f[0], f[1]};
+                    next_stats(t, stats, w);
+                    to_p(f, t, rest[w.i][w.r]);
+                    shared_store4(kept_at(kept, w.i, w.j, w.r) + p_at, pack2<T>(f[0], f[1]));
+                    if (CAPPED)
+                        f[0] *= fmaxf(__fmaf_rn(y[0] * y[0], bend, 1.0f), 0.0f),
+                            f[1] *= fmaxf(__fmaf_rn(y[1] * y[1], bend, 1.0f), 0.0f);
+                }
+            });
+        rows_barrier();
+        add_kept<DV>(out_v, memory + p_at, columns + k_bytes, warp_v, [&](int d, int j) {
+            int turn = d * VJ / 2 + j / 2;
+#pragma unroll
+            for (int n = turn * pairs / ds_turns; n < (turn + 1) * pairs / ds_turns; n++) {
+                pair_of w(n);
+                float *f = &x[w.i][w.j][2 * w.r];
+                next_stats(t, stats, w);
+                to_ds(f, &dp[w.i][w.j][2 * w.r], t);
+                shared_store4(kept_at(kept, w.i, w.j, w.r) + ds_at, pack2<T>(f[0], f[1]));
+            }
+        });
+        rows_barrier();
+        add_kept<DK>(out_k, memory + ds_at, columns, warp_k, [](int, int) {});
+        if (any_order) {
+            __syncthreads();
+            add_dq(at, memory + ds_at);
+        }
+    }
+
+    /* For the warps that have the same rows. */
+    __device__ __forceinline__ void rows_barrier() const
+    {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + (int)threadIdx.x / 32 % WM), "n"(32 * WV) : "memory");
+    }
+
+    /* Where p and ds of the thread's columns lie, from p_at and ds_at on: the first ones, and others from there. */
+    __device__ __forceinline__ uint32_t kept_place() const
+    {
+        int lane = (int)here(threadIdx.x) & 31;
+        return memory + skr_tile<T, BC>::at(warp_row + (lane >> 2), warp_column / 8) + 4 * (lane & 3);
+    }
+    __device__ __forceinline__ static uint32_t kept_at(uint32_t place, int i, int j, int r)
+    {
+        return skr_tile<T, BC>::moved(place, 16 * i + 8 * r, j); /* a warp's columns begin at multiples of 8 NJ */
     }
 
     /* Scores and dp to p and ds, where all warps find them. CAPPED: see soften(). */
     template <bool CAPPED> __device__ __forceinline__ void
-    exchange(const float (&x)[MI][NJ][4], const float (&dp)[MI][NJ][4], const float (&rest)[MI][2]) const
+    exchange(const float (&x)[MI][NJ][4], const float (&dp)[MI][NJ][4], const float (&rest)[MI][2],
+             const place &at) const
     {
-        using kept = skr_tile<T, BC>;
         float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
-        int lane = (int)here(threadIdx.x) & 31;
-        uint32_t to = memory + kept::at(warp_row + (lane >> 2), 0) + 4 * (lane & 3);
-        uint32_t at = column_stats(0) + 8 * warp_column + 16 * (lane & 3);
+        uint32_t stats = column_stats_at(at), kept = kept_place();
 #pragma unroll
         for (int j = 0; j < NJ; j++) {
-            uint4 two = shared_load16(at + 64 * j);
+            uint4 two = shared_load16(stats + 64 * j);
 #pragma unroll
             for (int i = 0; i < MI; i++) {
                 float p[4], ds[4];
@@ -357,8 +471,8 @@ struct attention_gradient {
                     ds[e] = slope == 0.0f ? 0.0f : slope * (dp[i][j][e] - delta);
                 }
 #pragma unroll
-                for (int r = 0; r < 2; r++) { /* rows 8 apart have their chunks in the same places */
-                    uint32_t line = (to ^ (uint32_t)((warp_column / 8 + j) << 4)) + (16 * i + 8 * r) * kept::row_bytes;
+                for (int r = 0; r < 2; r++) {
+                    uint32_t line = kept_at(kept, i, j, r);
                     shared_store4(line + p_at, pack2<T>(p[2 * r], p[2 * r + 1]));
                     shared_store4(line + ds_at, pack2<T>(ds[2 * r], ds[2 * r + 1]));
                 }
@@ -367,26 +481,27 @@ struct attention_gradient {
     }
 
     /* out += x tile, where x is kept as a tile itself. */
+    template <int D, int OJ, class BESIDE> __device__ __forceinline__ void
+    add_kept(float (&out)[MI][OJ][4], uint32_t x, uint32_t tile, int column, const BESIDE &beside)
+    {
+        using kept = skr_tile<T, BC>;
+        uint32_t place = here(kept::left_place(x, warp_row));
+        attention_add_left<T, D, BC / 8>(
+            out, [&](uint32_t(&a)[4], int i, int d) { kept::left(a, place, 16 * i, d); }, tile, column, beside);
+    }
     template <int D, int OJ>
     __device__ __forceinline__ void add_kept(float (&out)[MI][OJ][4], uint32_t x, uint32_t tile, int column)
     {
-        using kept = skr_tile<T, BC>;
         if (the.careful)
-            return attention_add_kept<T, D, BC, BC>(out, x, warp_row, tile, 0, column);
-        uint32_t place = here(kept::left_place(x, warp_row));
-        attention_add_left<T, D, BC / 8>(
-            out, [&](uint32_t(&a)[4], int i, int d) { kept::left(a, place, 16 * i, d); }, tile, column);
+            attention_add_kept<T, D, BC, BC>(out, x, warp_row, tile, 0, column);
+        else
+            add_kept<D>(out, x, tile, column, [](int, int) {});
     }
 
-    /* As step(), with softcap, a bias or slopes. */
-    __device__ __forceinline__ void scored_step(const scores_of &scores, int n, bool inside)
+    /* As quick_step(): with softcap, where a result is not wanted, or carefully. */
+    __device__ __forceinline__ void slow_step(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at)
     {
-        uint32_t columns = stage(n), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
-        float x[MI][NJ][4], rest[MI][2] = {};
-        attention_scores_of<T, DK>(x, memory, warp_row, columns, the.careful);
-        add_options(x, rest, scores, n);
-        if (!inside)
-            scores.limit(x);
+        uint32_t columns = stage(at.n), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
         if (job.softcap > 0.0f)
             soften<true>(x, p, rest, columns);
         else
@@ -421,19 +536,19 @@ struct attention_gradient {
         each_stat(columns, [&](int i, int j, int e, float2 t) {
             x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (dp[i][j][e] - t.y);
         });
-        add_ds(x, n);
+        add_ds(x, at);
     }
 
     /* Bias, slopes (a part of them is left in rest) and softcap. */
     __device__ __forceinline__ void add_options(float (&x)[MI][NJ][4], float (&rest)[MI][2], const scores_of &scores,
-                                                int n) const
+                                                const place &next, bool more) const
     {
         scored options{scores};
         if (job.bias.data) {
             options.add_bias(x, bias());
             __syncwarp();
-            if (n + 1 < the.total)
-                load_bias(n + 1);
+            if (more)
+                load_bias(next);
             copy_async_commit();
         }
         if (job.slopes.data)
@@ -481,12 +596,12 @@ struct attention_gradient {
                threadIdx.x / 32 * scored::bias_bytes(job.bias.type);
     }
 
-    __device__ __forceinline__ void load_bias(int n) const
+    __device__ __forceinline__ void load_bias(const place &at) const
     {
         if (!job.bias.data)
             return;
-        int first = tile_of(n) * BC + warp_column, row = the.first + warp_row;
-        scored::load_bias(bias(), the.bias, FLIP ? first : row, FLIP ? row : first, head_of(n) * the.head_bias);
+        int first = at.tile * BC + warp_column, row = the.first + warp_row;
+        scored::load_bias(bias(), the.bias, FLIP ? first : row, FLIP ? row : first, at.head * the.head_bias);
     }
 
     /* out += x tile. */
@@ -522,12 +637,6 @@ struct attention_gradient {
             }
     }
 
-    static __device__ __forceinline__ float *slope_part(const skr_attention_job &job, const attention_work &w)
-    {
-        int64_t part = job.cuda.spans_at < 0 ? w.s.b * job.cuda.grid[0].pieces + w.tile : blockIdx.x / (int)job.heads;
-        return (float *)((char *)job.head.workspace + job.cuda.slopes_at) + w.h * job.cuda.slope_parts + part;
-    }
-
     __device__ __forceinline__ bool finish()
     {
         bool doubtful = attention_doubtful<T>(out_k);
@@ -560,7 +669,7 @@ struct attention_gradient {
                 float all = 0.0f;
                 for (int k = 0; k < WM * WV; k++)
                     all += parts[k];
-                *slope_part(job, the.w) = all;
+                *attention_slope_part(job, the.w) = all;
             }
         }
         return true;

@@ -44,9 +44,11 @@ SKR_DEVICE void attention_scores_exactly(float (&x)[MI][NJ][4], uint32_t a, int 
     }
 }
 
-/* x = a b^T: 16 * MI rows of tile a from `row` on with the 8 * NJ rows of tile b, over D columns. */
-template <int T, int D, int MI, int NJ>
-SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b, bool careful)
+/* x = a b^T: 16 * MI rows of tile a from `row` on with the 8 * NJ rows of tile b, over D columns. beside(d, j): what
+ * may go on while the products of step d with the rows from 8 j on, 16 of them, are under way. */
+template <int T, int D, int MI, int NJ, class BESIDE>
+SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b, bool careful,
+                                    const BESIDE &beside)
 {
     if constexpr (T == SKR_F32)
         if (careful)
@@ -70,13 +72,22 @@ SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, 
                 mma_step<T>(x[i][j], rows[i], columns[0], columns[1]);
                 mma_step<T>(x[i][j + 1], rows[i], columns[2], columns[3]);
             }
+            beside(d, j);
         }
     }
 }
 
-/* o += x b: the 8 * NJ rows of tile b, columns from `column` on. left(a, i, d): step d of rows 16 i of x. */
-template <int T, int D, int NJ, int MI, int OJ, class LEFT>
-SKR_DEVICE void attention_add_left(float (&o)[MI][OJ][4], const LEFT &take_left, uint32_t b, int column)
+template <int T, int D, int MI, int NJ>
+SKR_DEVICE void attention_scores_of(float (&x)[MI][NJ][4], uint32_t a, int row, uint32_t b, bool careful)
+{
+    attention_scores_of<T, D>(x, a, row, b, careful, [](int, int) {});
+}
+
+/* o += x b: the 8 * NJ rows of tile b, columns from `column` on. left(a, i, d): step d of rows 16 i of x. beside(d, j)
+ * as above, of columns. */
+template <int T, int D, int NJ, int MI, int OJ, class LEFT, class BESIDE>
+SKR_DEVICE void attention_add_left(float (&o)[MI][OJ][4], const LEFT &take_left, uint32_t b, int column,
+                                   const BESIDE &beside)
 {
     using tile = skr_tile<T, D>;
     uint32_t place = here(tile::rows_place(b) + column * tile::bytes);
@@ -95,8 +106,15 @@ SKR_DEVICE void attention_add_left(float (&o)[MI][OJ][4], const LEFT &take_left,
                 mma_step<T>(o[i][j], left[i], right[0], right[1]);
                 mma_step<T>(o[i][j + 1], left[i], right[2], right[3]);
             }
+            beside(d, j);
         }
     }
+}
+
+template <int T, int D, int NJ, int MI, int OJ, class LEFT>
+SKR_DEVICE void attention_add_left(float (&o)[MI][OJ][4], const LEFT &take_left, uint32_t b, int column)
+{
+    attention_add_left<T, D, NJ>(o, take_left, b, column, [](int, int) {});
 }
 
 /* x is rounded to T. */
@@ -182,6 +200,24 @@ template <int T, int MI, int OJ> SKR_DEVICE bool attention_doubtful(const float 
                 doubtful |= f != f || (T == SKR_F32 && f != 0.0f && fabsf(f) < 0x1p-100f);
             }
     return doubtful;
+}
+
+/* Whether some result of the warp's first rows is infinite or not a number. */
+template <int MI, int OJ> SKR_DEVICE bool attention_infinite(const float (&o)[MI][OJ][4], int rows)
+{
+    bool infinite = false;
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float none = 0.0f; /* no number, where one of them is infinite or none */
+#pragma unroll
+            for (int j = 0; j < OJ; j++)
+                none += 0.0f * o[i][j][2 * r] + 0.0f * o[i][j][2 * r + 1];
+            infinite |= none != 0.0f && 16 * i + 8 * r + (lane >> 2) < rows;
+        }
+    return infinite;
 }
 
 /* Where results go: rows of a head. Kept in shared memory like attention_source. */

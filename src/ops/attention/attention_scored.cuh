@@ -72,8 +72,15 @@ template <int T, int MI, int NJ, bool FLIP> struct attention_scored {
     __device__ __forceinline__ void cap(float (&x)[MI][NJ][4]) const
     {
         const skr_attention_cuda &c = scores.job.cuda;
-        float most = 0.0f;
-        scores.each(x, [&](float &f, int, int) { most = fmaxf(most, fabsf(f)); });
+        float part[4 * MI] = {}, most = 0.0f; /* one maximum after the other would wait for each */
+#pragma unroll
+        for (int j = 0; j < NJ; j++)
+#pragma unroll
+            for (int n = 0; n < 4 * MI; n++)
+                part[n] = fmaxf(part[n], fabsf(x[n / 4][j][n % 4]));
+#pragma unroll
+        for (int n = 0; n < 4 * MI; n++)
+            most = fmaxf(most, part[n]);
         if (!__any_sync(0xffffffffu, most > c.nearest)) {
             multiply(x, c.short_series);
         } else if (!__any_sync(0xffffffffu, most > c.near)) {

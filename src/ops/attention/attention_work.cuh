@@ -189,9 +189,9 @@ struct attention_source {
 };
 
 /* Starts to bring ROWS rows from `row` on to a tile, of the head that begins `head` bytes behind the source's. What is
- * beyond the tensor's width or end becomes zeros. ANY: of any type and alignment. */
+ * beyond the tensor's width or end becomes zeros; all of it, unless it is there. ANY: of any type and alignment. */
 template <int T, int D, int ROWS, int THREADS, bool ANY>
-SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, int64_t head = 0)
+SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, int64_t head = 0, bool there = true)
 {
     using tile = skr_tile<T, D>;
     constexpr int chunks = tile::chunks, vec = 16 / tile::bytes;
@@ -204,7 +204,7 @@ SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, 
 #pragma unroll
             for (int k = 0; k < vec; k++) {
                 int column = c * vec + k;
-                f[k] = row + r < s.rows && column < s.width
+                f[k] = there && row + r < s.rows && column < s.width
                            ? attention_element(s.type, s.data + head + (row + r) * s.pitch + column * bytes)
                            : 0.0f;
             }
@@ -214,7 +214,7 @@ SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, 
         for (int index = (int)threadIdx.x; index < ROWS * chunks; index += THREADS) {
             int r = index / chunks, c = index % chunks;
             copy_async16_or_zero(to + tile::at(r, c), s.data + head + (row + r) * s.pitch + 16 * c,
-                                 row + r < s.rows && c * vec < s.width);
+                                 there && row + r < s.rows && c * vec < s.width);
         }
     } else {
         constexpr int a_turn = THREADS / chunks;
@@ -222,7 +222,7 @@ SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, 
         int thread = (int)here(threadIdx.x), r = thread / chunks, c = thread % chunks;
         int64_t step = a_turn * s.pitch;
         const char *from = s.data + head + (row + r) * s.pitch + 16 * c;
-        int left = c * vec < s.width ? s.rows - row - r : 0;
+        int left = there & (c * vec < s.width) ? s.rows - row - r : 0;
 #pragma unroll
         for (int k = 0; k < ROWS; k += a_turn) {
             copy_async16_or_zero(to + tile::at(r + k, c), from, k < left);
