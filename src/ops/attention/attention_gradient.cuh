@@ -173,10 +173,12 @@ struct attention_gradient {
                         quick_exchange<SCORED>(x, rest, at, any_order);
                     else
                         quick_exchange<false>(x, rest, at, any_order);
-                } else if (quick && !capped)
-                    quick_step(x, rest, at, any_order);
-                else
+                } else if (!quick || (FLIP && capped)) /* p and ds apart need too many registers */
                     slow_step(x, rest, at);
+                else if (!FLIP && capped)
+                    quick_step<!FLIP && SCORED>(x, rest, at, any_order);
+                else
+                    quick_step<false>(x, rest, at, any_order);
             }
             at = next;
         }
@@ -249,53 +251,67 @@ struct attention_gradient {
         }
     }
 
-    /* Scores, to which rest is still to be added, to p. */
-    __device__ __forceinline__ void to_p(float *x, const two_stats &t, float rest) const
+    /* Scores, to which rest is still to be added, to p. CAPPED: to p times the derivative of softcap. A score of
+     * -infinity would make that derivative infinite, and 0 times it is no number. Returns p as an operand. */
+    template <bool CAPPED> __device__ __forceinline__ uint32_t to_p(float *x, const two_stats &t, float rest) const
     {
-        float unit = job.cuda.unit;
+        float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f, p[2];
 #pragma unroll
-        for (int e = 0; e < 2; e++)
-            x[e] = exp2_fast<true>(__fmaf_rn(x[e], unit, SCORED ? __fmaf_rn(rest, unit, -t.lse[e]) : -t.lse[e]));
+        for (int e = 0; e < 2; e++) {
+            p[e] = exp2_fast<true>(__fmaf_rn(x[e], unit, SCORED ? __fmaf_rn(rest, unit, -t.lse[e]) : -t.lse[e]));
+            x[e] = CAPPED ? p[e] * fmaxf(__fmaf_rn(x[e] * x[e], bend, 1.0f), 0.0f) : p[e];
+        }
+        return pack2<T>(p[0], p[1]);
     }
 
-    /* p to ds. 0 times a dp that is infinite or not a number is none: the results show it, and are computed again
-     * carefully. */
+    /* That to ds. 0 times a dp that is infinite or not a number is none: where nothing guards against it, the results
+     * show it, and are computed again carefully. */
+    template <bool GUARDED>
     __device__ __forceinline__ static void to_ds(float *x, const float *dp, const two_stats &t)
     {
-        x[0] *= dp[0] - t.delta[0];
-        x[1] *= dp[1] - t.delta[1];
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+            x[e] = GUARDED && x[e] == 0.0f ? 0.0f : x[e] * (dp[e] - t.delta[e]);
     }
 
     __device__ __forceinline__ void dp_of(float (&dp)[MI][NJ][4], const place &at, bool careful) const
     {
-        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, stage(at.n) + k_bytes, careful);
+        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row,
+                                   stage(at.n) + k_bytes + warp_column * v_tile::row_bytes, careful);
     }
 
     /* From scores to all results, without a branch, so that exponentials and ds are computed beside the products, of
      * the next 16 columns beside those of these. */
-    __device__ __forceinline__ void quick_step(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at,
-                                               bool any_order)
+    template <bool CAPPED> __device__ __forceinline__ void
+    quick_step(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at, bool any_order)
     {
         constexpr int a_step = 4 * MI;
         uint32_t columns = stage(at.n), stats = column_stats_at(at);
         float dp[MI][NJ][4];
-        auto left = [&](uint32_t(&a)[4], int i, int d) { as_left<T>(a, x[i], d); };
+        uint32_t p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4]; /* left operands */
         two_stats t, u;
         auto p_of = [&](int n) {
             pair_of w(n);
             next_stats(t, stats, w);
-            to_p(&x[w.i][w.j][2 * w.r], t, rest[w.i][w.r]);
+            uint32_t word = to_p<CAPPED>(&x[w.i][w.j][2 * w.r], t, rest[w.i][w.r]);
+            if (FLIP)
+                p[w.i][w.j / 2][2 * (w.j & 1) + w.r] = word;
         };
         auto ds_of = [&](int n) {
             pair_of w(n);
             next_stats(u, stats, w);
-            to_ds(&x[w.i][w.j][2 * w.r], &dp[w.i][w.j][2 * w.r], u);
+            to_ds<false>(&x[w.i][w.j][2 * w.r], &dp[w.i][w.j][2 * w.r], u);
         };
         if constexpr (FLIP) {
 #pragma unroll
             for (int n = 0; n < a_step; n++)
                 p_of(n);
-            attention_add_left<T, DV, NJ>(out_v, left, columns + k_bytes, warp_v, [&](int d, int j) {
+            auto left_p = [&](uint32_t(&a)[4], int i, int d) {
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    a[k] = p[i][d][k];
+            };
+            attention_add_left<T, DV, NJ>(out_v, left_p, columns + k_bytes, warp_v, [&](int d, int j) {
                 if (d + 1 < NJ / 2)
 #pragma unroll
                     for (int n = a_step * j / VJ; n < a_step * (j + 2) / VJ; n++)
@@ -318,7 +334,8 @@ struct attention_gradient {
 #pragma unroll
         for (int n = 0; n < a_step; n++)
             all_of(n);
-        attention_add_left<T, DK, NJ>(out_k, left, columns, warp_k, [&](int d, int j) {
+        auto left_ds = [&](uint32_t(&a)[4], int i, int d) { as_left<T>(a, x[i], d); };
+        attention_add_left<T, DK, NJ>(out_k, left_ds, columns, warp_k, [&](int d, int j) {
             if (d + 1 < NJ / 2)
 #pragma unroll
                 for (int n = a_step * j / KJ; n < a_step * (j + 2) / KJ; n++)
@@ -352,7 +369,7 @@ struct attention_gradient {
         if (FLIP && !the.out_k.data)
             return;
         float dp[MI][NJ][4];
-        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
+        dp_of(dp, at, the.careful);
         each_stat(columns, [&](int i, int j, int e, float2 t) {
             float d = kept >> (4 * (NJ * i + j) + e) & 1 ? dp[i][j][e] * keep : 0.0f;
             x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (d - t.y);
@@ -371,10 +388,9 @@ struct attention_gradient {
     {
         uint32_t columns = stage(at.n);
         float dp[MI][NJ][4];
-        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row,
-                                   columns + k_bytes + warp_column * v_tile::row_bytes, false);
+        dp_of(dp, at, false);
         if (SCORED && job.softcap > 0.0f)
-            exchange<true>(x, dp, rest, at);
+            exchange<SCORED>(x, dp, rest, at);
         else
             exchange<false>(x, dp, rest, at);
         __syncthreads();
@@ -387,13 +403,12 @@ struct attention_gradient {
     }
 
     /* As quick_step(): exponentials beside dp, ds beside dv. The warps that have the same rows wait for each other.
-     * CAPPED: see soften(). */
+     * CAPPED: see to_p(). */
     template <bool CAPPED> __device__ __forceinline__ void
     quick_exchange(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at, bool any_order)
     {
         uint32_t columns = stage(at.n), stats = column_stats_at(at), kept = kept_place();
         float dp[MI][NJ][4];
-        float bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
         two_stats t;
         constexpr int p_turns = v_tile::steps * NJ / 2, ds_turns = BC / 16 * VJ / 2;
         attention_scores_of<T, DV>(
@@ -403,13 +418,9 @@ struct attention_gradient {
 #pragma unroll
                 for (int n = turn * pairs / p_turns; n < (turn + 1) * pairs / p_turns; n++) {
                     pair_of w(n);
-                    float *f = &x[w.i][w.j][2 * w.r], y[2] = {f[0], f[1]};
                     next_stats(t, stats, w);
-                    to_p(f, t, rest[w.i][w.r]);
-                    shared_store4(kept_at(kept, w.i, w.j, w.r) + p_at, pack2<T>(f[0], f[1]));
-                    if (CAPPED)
-                        f[0] *= fmaxf(__fmaf_rn(y[0] * y[0], bend, 1.0f), 0.0f),
-                            f[1] *= fmaxf(__fmaf_rn(y[1] * y[1], bend, 1.0f), 0.0f);
+                    uint32_t word = to_p<CAPPED>(&x[w.i][w.j][2 * w.r], t, rest[w.i][w.r]);
+                    shared_store4(kept_at(kept, w.i, w.j, w.r) + p_at, word);
                 }
             });
         rows_barrier();
@@ -420,7 +431,7 @@ struct attention_gradient {
                 pair_of w(n);
                 float *f = &x[w.i][w.j][2 * w.r];
                 next_stats(t, stats, w);
-                to_ds(f, &dp[w.i][w.j][2 * w.r], t);
+                to_ds<false>(f, &dp[w.i][w.j][2 * w.r], t);
                 shared_store4(kept_at(kept, w.i, w.j, w.r) + ds_at, pack2<T>(f[0], f[1]));
             }
         });
@@ -449,34 +460,21 @@ struct attention_gradient {
         return skr_tile<T, BC>::moved(place, 16 * i + 8 * r, j); /* a warp's columns begin at multiples of 8 NJ */
     }
 
-    /* Scores and dp to p and ds, where all warps find them. CAPPED: see soften(). */
+    /* Scores and dp to p and ds, where all warps find them. CAPPED: see to_p(). */
     template <bool CAPPED> __device__ __forceinline__ void
-    exchange(const float (&x)[MI][NJ][4], const float (&dp)[MI][NJ][4], const float (&rest)[MI][2],
-             const place &at) const
+    exchange(float (&x)[MI][NJ][4], const float (&dp)[MI][NJ][4], const float (&rest)[MI][2], const place &at) const
     {
-        float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
         uint32_t stats = column_stats_at(at), kept = kept_place();
+        two_stats t;
 #pragma unroll
-        for (int j = 0; j < NJ; j++) {
-            uint4 two = shared_load16(stats + 64 * j);
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                float p[4], ds[4];
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    float y = x[i][j][e], lse = __uint_as_float(e & 1 ? two.z : two.x);
-                    float delta = __uint_as_float(e & 1 ? two.w : two.y);
-                    p[e] = exp2_fast<true>(__fmaf_rn(y, unit, SCORED ? __fmaf_rn(rest[i][e >> 1], unit, -lse) : -lse));
-                    float slope = CAPPED ? p[e] * fmaxf(__fmaf_rn(y * y, bend, 1.0f), 0.0f) : p[e];
-                    ds[e] = slope == 0.0f ? 0.0f : slope * (dp[i][j][e] - delta);
-                }
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    uint32_t line = kept_at(kept, i, j, r);
-                    shared_store4(line + p_at, pack2<T>(p[2 * r], p[2 * r + 1]));
-                    shared_store4(line + ds_at, pack2<T>(ds[2 * r], ds[2 * r + 1]));
-                }
-            }
+        for (int n = 0; n < pairs; n++) {
+            pair_of w(n);
+            float *f = &x[w.i][w.j][2 * w.r];
+            uint32_t line = kept_at(kept, w.i, w.j, w.r);
+            next_stats(t, stats, w);
+            shared_store4(line + p_at, to_p<CAPPED>(f, t, rest[w.i][w.r]));
+            to_ds<true>(f, &dp[w.i][w.j][2 * w.r], t);
+            shared_store4(line + ds_at, pack2<T>(f[0], f[1]));
         }
     }
 
@@ -498,14 +496,14 @@ struct attention_gradient {
             add_kept<D>(out, x, tile, column, [](int, int) {});
     }
 
-    /* As quick_step(): with softcap, where a result is not wanted, or carefully. */
+    /* As quick_step(), where a result is not wanted, carefully, or with softcap. */
     __device__ __forceinline__ void slow_step(float (&x)[MI][NJ][4], const float (&rest)[MI][2], const place &at)
     {
-        uint32_t columns = stage(at.n), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
-        if (job.softcap > 0.0f)
-            soften<true>(x, p, rest, columns);
+        uint32_t columns = stage(at.n), stats = column_stats_at(at), p[FLIP ? MI : 1][FLIP ? NJ / 2 : 1][4];
+        if (SCORED && job.softcap > 0.0f)
+            soften<SCORED>(x, p, rest, stats);
         else
-            soften<false>(x, p, rest, columns);
+            soften<false>(x, p, rest, stats);
         if constexpr (FLIP) {
             if (the.out_v.data) {
                 if (the.careful) {
@@ -532,10 +530,14 @@ struct attention_gradient {
                 return;
         }
         float dp[MI][NJ][4];
-        attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row, columns + k_bytes, the.careful);
-        each_stat(columns, [&](int i, int j, int e, float2 t) {
-            x[i][j][e] = x[i][j][e] == 0.0f ? 0.0f : x[i][j][e] * (dp[i][j][e] - t.y);
-        });
+        two_stats t;
+        dp_of(dp, at, false);
+#pragma unroll
+        for (int n = 0; n < pairs; n++) {
+            pair_of w(n);
+            next_stats(t, stats, w);
+            to_ds<true>(&x[w.i][w.j][2 * w.r], &dp[w.i][w.j][2 * w.r], t);
+        }
         add_ds(x, at);
     }
 
@@ -558,34 +560,18 @@ struct attention_gradient {
             options.cap(x);
     }
 
-    /* Scores to p times the derivative of softcap; FLIP: and p alone, as left operands. A score of -infinity would make
-     * that derivative one, too, and 0 times it is no number. */
+    /* Scores to p, FLIP: and to left operands. CAPPED: see to_p(). */
     template <bool CAPPED, int PI, int PJ> __device__ __forceinline__ void
-    soften(float (&x)[MI][NJ][4], uint32_t (&p)[PI][PJ][4], const float (&rest)[MI][2], uint32_t columns) const
+    soften(float (&x)[MI][NJ][4], uint32_t (&p)[PI][PJ][4], const float (&rest)[MI][2], uint32_t stats) const
     {
-        float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
-        int lane = threadIdx.x & 31;
-        uint32_t at = columns + k_bytes + v_bytes + 16 * (lane & 3);
+        two_stats t;
 #pragma unroll
-        for (int d = 0; d < NJ / 2; d++) {
-            uint4 two[2];
+        for (int n = 0; n < pairs; n++) {
+            pair_of w(n);
+            next_stats(t, stats, w);
+            uint32_t word = to_p<CAPPED>(&x[w.i][w.j][2 * w.r], t, rest[w.i][w.r]);
             if (FLIP)
-                two[0] = shared_load16(at + 128 * d), two[1] = shared_load16(at + 128 * d + 64);
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                float f[2][4];
-#pragma unroll
-                for (int k = 0; k < 2; k++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        float &y = x[i][2 * d + k][e];
-                        float lse = !FLIP ? stat[i][e >> 1].x : __uint_as_float(e & 1 ? two[k].z : two[k].x);
-                        f[k][e] = exp2_fast<true>(__fmaf_rn(y, unit, __fmaf_rn(rest[i][e >> 1], unit, -lse)));
-                        y = CAPPED ? f[k][e] * fmaxf(__fmaf_rn(y * y, bend, 1.0f), 0.0f) : f[k][e];
-                    }
-                if constexpr (FLIP)
-                    as_left<T>(p[i][d], f, 0);
-            }
+                p[w.i][w.j / 2][2 * (w.j & 1) + w.r] = word;
         }
     }
 
