@@ -3,9 +3,9 @@
  *
  * One pass over the row: blocks of vectors are compared with the smallest survivor so far, and only a block with
  * something larger (or a NaN) is looked at element by element. Few survivors are kept sorted by insertion; many are
- * collected until there are twice as many as wanted, then cut to the best k; where k is a good part of the row, a count
- * of the leading bits first says what is too small to be collected at all. Elements that come later lose against an
- * equal survivor, so only what is strictly larger counts. */
+ * collected until there are twice as many as wanted, then cut to the best k. What is too small from the beginning is
+ * found out first: for few by maxima of groups, for many, where k is a good part of the row, by a count of leading
+ * bits. Elements that come later lose against an equal survivor, so only what is strictly larger counts. */
 #include "../../cpu/rows.h"
 #include "../../cpu/simd/vmath.h"
 #include "topk.h"
@@ -48,19 +48,20 @@ static inline float value_of(uint64_t element)
 typedef struct survivors {
     uint64_t *a, *spare; /* room elements each */
     int64_t n, k, room;
-    uint64_t least; /* what a new one must beat; 0 while there are less than k */
+    uint64_t least; /* what a new one must beat; with less than k of them a bound, or 0 */
 } survivors;
 
 static void insert(survivors *s, uint64_t e)
 {
-    if (s->n == s->k && e <= s->least)
+    if (e <= s->least)
         return;
     int64_t last = s->n < s->k ? s->n : s->k - 1, at = last;
     for (; at > 0 && s->a[at - 1] < e; at--)
         s->a[at] = s->a[at - 1];
     s->a[at] = e;
     s->n = last + 1;
-    s->least = s->n == s->k ? s->a[s->k - 1] : 0;
+    if (s->n == s->k)
+        s->least = s->a[s->k - 1];
 }
 
 /* Few elements, descending. */
@@ -230,8 +231,54 @@ SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
     }
 }
 
-/* A bound that at least k elements reach, by the leading bits of their keys: new survivors must beat what is just below
- * it. Here -0 and NaNs with a sign count as smaller than they are, so that the bound may be too low, never too high. */
+/* New survivors must reach this, which at least k elements do. Of what is at -infinity or below, value_of() gives no
+ * number to compare with: there is no bound then. */
+static void bound_at(survivors *s, uint32_t key)
+{
+    if (key > 0x00800000)
+        s->least = (((uint64_t)key - 1) << 32) - 1; /* one less: 0 does not beat -0 */
+}
+
+/* A bound for few survivors, from the row's first part: its vectors go around eight maxima. Each of those numbers is an
+ * element of its own, so that k elements are at least as large as the k-th of them. */
+SKR_FN void set_bound_few(int type, const void *x, int64_t n, survivors *s)
+{
+    enum { GROUPS = 8, FIRST = 4096 };
+    vf most[GROUPS];
+    float all[GROUPS * SKR_LANES], best[SKR_TOPK_INSERT];
+    for (int g = 0; g < GROUPS; g += 2) {
+        vf2 v = v_load2(type, x, g * SKR_LANES);
+        most[g] = v.lo, most[g + 1] = v.hi;
+    }
+    for (int64_t i = BLOCK; i + BLOCK <= n && i < FIRST; i += BLOCK)
+        for (int g = 0; g < GROUPS; g += 2) {
+            vf2 v = v_load2(type, x, i + g * SKR_LANES);
+            most[g] = v_max(most[g], v.lo), most[g + 1] = v_max(most[g + 1], v.hi);
+        }
+    int groups = GROUPS;
+    for (; groups > 1 && groups * SKR_LANES / 2 >= 4 * s->k; groups /= 2)
+        for (int g = 0; g < groups / 2; g++)
+            most[g] = v_max(most[g], most[g + groups / 2]);
+    for (int g = 0; g < groups; g++)
+        v_store(SKR_F32, all, g * SKR_LANES, most[g]);
+    int found = 0, k = (int)s->k;
+    for (int i = 0; i < groups * SKR_LANES; i++) {
+        float f = all[i];
+        if (f != f)
+            return; /* it says nothing about the others of its group */
+        if (found == k && f <= best[k - 1])
+            continue;
+        int at = found < k ? found++ : k - 1;
+        for (; at > 0 && best[at - 1] < f; at--)
+            best[at] = best[at - 1];
+        best[at] = f;
+    }
+    if (found == k)
+        bound_at(s, (uint32_t)(element_of(best[k - 1], 0) >> 32));
+}
+
+/* A bound for many, by the leading bits of the keys. Here -0 and NaNs with a sign count as smaller than they are, so
+ * that the bound may be too low, never too high. */
 SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
 {
     enum { DIGIT = 11, SHIFT = 32 - DIGIT, LOWEST = 0x00800000 >> SHIFT };
@@ -247,15 +294,17 @@ SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
     }
     for (int64_t above = count[digit]; above < s->k && digit > LOWEST; above += count[digit])
         digit--;
-    if (digit > LOWEST) /* at -infinity and below, value_of() gives no number to compare with */
-        s->least = ((((uint64_t)digit << SHIFT) - 1) << 32) - 1; /* one less than the bound: 0 does not beat -0 */
+    if (digit > LOWEST)
+        bound_at(s, digit << SHIFT);
 }
 
 enum { OFTEN = 64 }; /* rows of up to so many times k have the bound set first */
 
 SKR_FN void scan_row(int type, const void *x, int64_t n, survivors *s)
 {
-    if (s->k > SKR_TOPK_INSERT && n < OFTEN * s->k)
+    if (s->k > 1 && s->k <= SKR_TOPK_INSERT && n >= 2 * BLOCK)
+        set_bound_few(type, x, n, s);
+    else if (s->k > SKR_TOPK_INSERT && n < OFTEN * s->k)
         set_bound(type, x, n, s);
     scan(type, x, n, s);
 }

@@ -231,7 +231,7 @@ static void build(void)
                     add(s);
                     s.m = m / 2;
                     s.use = SUITE_BENCH;
-                    if (i != 1 && j == (i ? 1u : 2u))
+                    if (i != 1 && (j == 1 || (i == 0 && j == 2)))
                         add(s);
                 }
     }
