@@ -115,10 +115,39 @@ static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
     MM_TILE("smmla", "16b");
 }
 
+/* ---------------------------------------------------------------- sums that go on
+ *
+ * t in the order of the accumulators: block (i, j) is at 16 * j + 4 * i. */
+
+#define MM_TAKE(pair, r0, r1, r2, r3)                                                                                  \
+    "ldr d0, [%[factors], #" #pair " * 8]\n"                                                                           \
+    "ldp q" #r0 ", q" #r1 ", [%[t], #" #pair " * 64]\n"                                                                \
+    "ldp q" #r2 ", q" #r3 ", [%[t], #" #pair " * 64 + 32]\n"                                                           \
+    "dup v0.2d, v0.d[0]\n"                                                                                             \
+    "fmul v" #r0 ".4s, v" #r0 ".4s, v0.4s\n"                                                                           \
+    "fmul v" #r1 ".4s, v" #r1 ".4s, v0.4s\n"                                                                           \
+    "fmul v" #r2 ".4s, v" #r2 ".4s, v0.4s\n"                                                                           \
+    "fmul v" #r3 ".4s, v" #r3 ".4s, v0.4s\n"
+#define MM_PUT(pair, r0, r1, r2, r3)                                                                                   \
+    "stp q" #r0 ", q" #r1 ", [%[t], #" #pair " * 64]\n"                                                                \
+    "stp q" #r2 ", q" #r3 ", [%[t], #" #pair " * 64 + 32]\n"
+#define MM_PAIRS(f)                                                                                                    \
+    f(0, 8, 9, 10, 11) f(1, 12, 13, 14, 15) f(2, 16, 17, 18, 19) f(3, 20, 21, 22, 23) f(4, 24, 25, 26, 27)             \
+        f(5, 28, 29, 30, 31)
+
+/* t = t times the factors of its columns, and the sums. */
+static void micro_bf16_on(int64_t k, const uint16_t *a, const uint16_t *b, const float *factors, float *t)
+{
+    int64_t groups = k / 4;
+    __asm__ volatile(MM_PAIRS(MM_TAKE) MM_OPERANDS MM_SUMS("bfmmla", "8h") MM_PAIRS(MM_PUT)
+                     : [n] "+r"(groups), [a] "+r"(a), [b] "+r"(b)
+                     : [t] "r"(t), [factors] "r"(factors)
+                     : MM_CLOBBERS);
+}
+
 /* ---------------------------------------------------------------- several segments of k, with scales of columns
  *
- * t += sums * scales for one segment after the other, t in the order of the accumulators: block (i, j) is at
- * 16 * j + 4 * i.
+ * t += sums * scales for one segment after the other, t in the order of the accumulators.
  * Integers begin as the bits of 3 * 2^22, whose last place is 1, and end as those of a float that is so much more than
  * their sum: no conversion is needed, of which the core makes one a cycle. */
 

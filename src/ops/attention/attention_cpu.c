@@ -144,7 +144,52 @@ static const void *p_panel(const panel_t *p, int n, int pad, float *s, char *scr
 
 /* ---------------------------------------------------------------- o */
 
-/* o = o * shrink + p v for one panel of columns. */
+/* BFMMLA's sums can go on: o = o * shrink + p v for one panel of columns, in the order of its accumulators. */
+#if defined(SKR_LEVEL_neonmm)
+SKR_FN bool goes_on(const skr_attention_cpu *c)
+{
+    return c->v_kind == SKR_GEMM_BF16;
+}
+SKR_FN void go_on(int64_t keys, const void *v, const void *p, const float *shrink, float *o)
+{
+    micro_bf16_on(keys, v, p, shrink, o);
+}
+/* Blocks of 2 x 2, those of two queries one after the other. */
+SKR_FN int64_t accumulator_at(int64_t column, int r)
+{
+    enum { MR = TILE(BF16, MR), NR = TILE(BF16, NR) };
+    return column / MR * (MR * NR) + r / 2 * (2 * MR) + column % MR / 2 * 4 + column % 2 * 2 + r % 2;
+}
+SKR_FN void accumulators_of(const float *o, int r, int64_t n, float *row)
+{
+    for (int64_t c = 0; c < n; c += 8) {
+        const float *from = o + accumulator_at(c, r & ~1);
+        vf a = vld1q_f32(from), b = vld1q_f32(from + 4), d = vld1q_f32(from + 8), e = vld1q_f32(from + 12);
+        vst1q_f32(row + c, r & 1 ? vuzp2q_f32(a, b) : vuzp1q_f32(a, b));
+        vst1q_f32(row + c + 4, r & 1 ? vuzp2q_f32(d, e) : vuzp1q_f32(d, e));
+    }
+}
+#else
+SKR_FN bool goes_on(const skr_attention_cpu *c)
+{
+    (void)c;
+    return false;
+}
+SKR_FN void go_on(int64_t keys, const void *v, const void *p, const float *shrink, float *o)
+{
+    (void)keys, (void)v, (void)p, (void)shrink, (void)o;
+}
+SKR_FN int64_t accumulator_at(int64_t column, int r)
+{
+    return column + r;
+}
+SKR_FN void accumulators_of(const float *o, int r, int64_t n, float *row)
+{
+    (void)o, (void)r, (void)n, (void)row;
+}
+#endif
+
+/* The same in two steps. */
 static void add_tile(const running *w, int mr, int nr, const float *t, float *o)
 {
     for (int r = 0; r < nr; r += SKR_LANES) {
@@ -169,7 +214,7 @@ static void add_bad(const panel_t *p, int64_t j0, int n, const uint8_t *bad, con
             float v = one_float(job->v.type, job->v.data, at + c) * scale;
             for (int r = 0; r < p->rows; r++)
                 if (s[k * p->nr + r] != 0)
-                    o[c * p->nr + r] += s[k * p->nr + r] * v;
+                    o[goes_on(&job->cpu) ? accumulator_at(c, r) : c * p->nr + r] += s[k * p->nr + r] * v;
         }
     }
 }
@@ -198,6 +243,10 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
     for (int64_t v = 0; v < c->v_panels; v++) {
         const char *panel = v_panel(job, p->hk, p->s->v_row + j0, keys, v) + (from - j0) * mr * size;
+        if (goes_on(c)) {
+            go_on(pad, panel, pp, w->shrink, o + v * mr * nr);
+            continue;
+        }
         micro(c->v_kind, pad, panel, pp, t);
         add_tile(w, mr, nr, t, o + v * mr * nr);
     }
@@ -221,8 +270,13 @@ static void finish_panel(const panel_t *p, const running *w, const float *o)
         v_store_float(SKR_F32, log, r, v_fma(max, v_set1(LN2), v_log(sum)));
     }
     for (int r = 0; r < p->rows; r++) {
+        if (goes_on(&job->cpu))
+            accumulators_of(o, r, job->d_v, row);
+        else
+            for (int64_t c = 0; c < job->d_v; c++)
+                row[c] = o[c * nr + r];
         for (int64_t c = 0; c < job->d_v; c++)
-            row[c] = o[c * nr + r] * inverse[r];
+            row[c] *= inverse[r];
         int64_t token = p->s->s.q + p->i0 + r;
         store_run(job->o.type, job->o.data, row_at(job, &job->o, p->b, token, p->h), 1, (int)job->d_v, row);
         if (lse->data)
