@@ -189,7 +189,7 @@ SKR_FN void accumulators_of(const float *o, int r, int64_t n, float *row)
 }
 #endif
 
-/* The same in two steps. */
+/* o = o * shrink + p v where sums cannot go on: t is p v of one panel of columns. */
 static void add_tile(const running *w, int mr, int nr, const float *t, float *o)
 {
     for (int r = 0; r < nr; r += SKR_LANES) {

@@ -210,7 +210,7 @@ struct attention_gradient {
     /* out_k += ds columns; and dq's sums get what the block's keys give. */
     __device__ __forceinline__ void add_ds(const float (&ds)[MI][NJ][4], const place &at)
     {
-        if constexpr (FLIP && !ANY)
+        if constexpr (FLIP)
             if (in_any_order())
                 return add_everywhere(ds, at);
         add<DK>(out_k, ds, stage(at.n), warp_k);
@@ -274,6 +274,16 @@ struct attention_gradient {
             x[e] = GUARDED && x[e] == 0.0f ? 0.0f : x[e] * (dp[e] - t.delta[e]);
     }
 
+    /* Left operands that are there already, for attention_add_left(). */
+    template <int PI, int PJ> __device__ __forceinline__ static auto operands(const uint32_t (&p)[PI][PJ][4])
+    {
+        return [&p](uint32_t(&a)[4], int i, int d) {
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                a[k] = p[i][d][k];
+        };
+    }
+
     __device__ __forceinline__ void dp_of(float (&dp)[MI][NJ][4], const place &at, bool careful) const
     {
         attention_scores_of<T, DV>(dp, memory + BR * k_tile::row_bytes, warp_row,
@@ -306,12 +316,7 @@ struct attention_gradient {
 #pragma unroll
             for (int n = 0; n < a_step; n++)
                 p_of(n);
-            auto left_p = [&](uint32_t(&a)[4], int i, int d) {
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    a[k] = p[i][d][k];
-            };
-            attention_add_left<T, DV, NJ>(out_v, left_p, columns + k_bytes, warp_v, [&](int d, int j) {
+            attention_add_left<T, DV, NJ>(out_v, operands(p), columns + k_bytes, warp_v, [&](int d, int j) {
                 if (d + 1 < NJ / 2)
 #pragma unroll
                     for (int n = a_step * j / VJ; n < a_step * (j + 2) / VJ; n++)
@@ -516,14 +521,7 @@ struct attention_gradient {
                     }
                     add_carefully<DV>(out_v, f, columns + k_bytes, warp_v);
                 } else {
-                    attention_add_left<T, DV, NJ>(
-                        out_v,
-                        [&](uint32_t(&a)[4], int i, int d) {
-#pragma unroll
-                            for (int k = 0; k < 4; k++)
-                                a[k] = p[i][d][k];
-                        },
-                        columns + k_bytes, warp_v);
+                    attention_add_left<T, DV, NJ>(out_v, operands(p), columns + k_bytes, warp_v);
                 }
             }
             if (!the.out_k.data)

@@ -189,7 +189,7 @@ struct attention_source {
 };
 
 /* Starts to bring ROWS rows from `row` on to a tile, of the head that begins `head` bytes behind the source's. What is
- * beyond the tensor's width or end becomes zeros; all of it, unless it is there. ANY: of any type and alignment. */
+ * beyond the tensor's width or end becomes zeros; not there: all becomes zeros. ANY: of any type and alignment. */
 template <int T, int D, int ROWS, int THREADS, bool ANY>
 SKR_DEVICE void attention_load(uint32_t to, const attention_source &s, int row, int64_t head = 0, bool there = true)
 {

@@ -245,7 +245,8 @@ SKR_FN void set_bound_few(int type, const void *x, int64_t n, survivors *s)
 {
     enum { GROUPS = 8, FIRST = 4096 };
     vf most[GROUPS];
-    float all[GROUPS * SKR_LANES], best[SKR_TOPK_INSERT];
+    float all[GROUPS * SKR_LANES];
+    uint64_t room[SKR_TOPK_INSERT];
     for (int g = 0; g < GROUPS; g += 2) {
         vf2 v = v_load2(type, x, g * SKR_LANES);
         most[g] = v.lo, most[g + 1] = v.hi;
@@ -261,20 +262,14 @@ SKR_FN void set_bound_few(int type, const void *x, int64_t n, survivors *s)
             most[g] = v_max(most[g], most[g + groups / 2]);
     for (int g = 0; g < groups; g++)
         v_store(SKR_F32, all, g * SKR_LANES, most[g]);
-    int found = 0, k = (int)s->k;
+    survivors best = {.a = room, .k = s->k};
     for (int i = 0; i < groups * SKR_LANES; i++) {
-        float f = all[i];
-        if (f != f)
+        if (all[i] != all[i])
             return; /* it says nothing about the others of its group */
-        if (found == k && f <= best[k - 1])
-            continue;
-        int at = found < k ? found++ : k - 1;
-        for (; at > 0 && best[at - 1] < f; at--)
-            best[at] = best[at - 1];
-        best[at] = f;
+        insert(&best, element_of(all[i], i));
     }
-    if (found == k)
-        bound_at(s, (uint32_t)(element_of(best[k - 1], 0) >> 32));
+    if (best.n == best.k)
+        bound_at(s, (uint32_t)(best.least >> 32));
 }
 
 /* A bound for many, by the leading bits of the keys. Here -0 and NaNs with a sign count as smaller than they are, so
@@ -294,8 +289,7 @@ SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
     }
     for (int64_t above = count[digit]; above < s->k && digit > LOWEST; above += count[digit])
         digit--;
-    if (digit > LOWEST)
-        bound_at(s, digit << SHIFT);
+    bound_at(s, digit << SHIFT);
 }
 
 enum { OFTEN = 64 }; /* rows of up to so many times k have the bound set first */
