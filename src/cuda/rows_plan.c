@@ -28,18 +28,17 @@ bool skr_plan_rows_block(const skr_rows_problem *p, const skr_target *target, co
     return false;
 }
 
-bool skr_plan_rows_cluster(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
-                           skr_cuda_kernel *kernels, int count, skr_plan *plan)
+/* filled: only clusters that the row fills by more than half. */
+static bool pick_cluster(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
+                         skr_cuda_kernel *kernels, int count, bool filled, skr_plan *plan)
 {
-    if (target->sm != 90) {
-        skr_why(plan, "cluster kernels: need compute capability 9.0, this is %d.%d", target->sm / 10, target->sm % 10);
-        return false;
-    }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && target->sm == 90; i++) {
         const skr_rows_shape *s = &shapes[i];
         int64_t shared = shared_bytes(p, s);
         int cluster = skr_rows_cluster(p->n, s, p->vec);
         if (s->type != p->type || !cluster || shared > SKR_ROWS_SHARED)
+            continue;
+        if (filled && 2 * p->n <= (int64_t)cluster * s->threads * s->vpt * p->vec)
             continue;
         int64_t rows = p->m, most = skr_rows_resident(target->n_sms, cluster) * s->walk;
         if (s->walk && rows > most)
@@ -54,6 +53,23 @@ bool skr_plan_rows_cluster(const skr_rows_problem *p, const skr_target *target, 
         plan->variant = s->variant;
         return true;
     }
-    skr_why(plan, "cluster kernels: %lld columns do not fit", (long long)p->n);
+    return false;
+}
+
+bool skr_plan_rows_filled_cluster(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
+                                  skr_cuda_kernel *kernels, int count, skr_plan *plan)
+{
+    return pick_cluster(p, target, shapes, kernels, count, true, plan);
+}
+
+bool skr_plan_rows_cluster(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
+                           skr_cuda_kernel *kernels, int count, skr_plan *plan)
+{
+    if (pick_cluster(p, target, shapes, kernels, count, false, plan))
+        return true;
+    if (target->sm != 90)
+        skr_why(plan, "cluster kernels: need compute capability 9.0, this is %d.%d", target->sm / 10, target->sm % 10);
+    else
+        skr_why(plan, "cluster kernels: %lld columns do not fit", (long long)p->n);
     return false;
 }

@@ -107,6 +107,9 @@ static inline bool skr_flat_of(int64_t m, int64_t vectors, skr_flat *out)
 /* Adds a step for rows that fit a block; false when no shape takes them. */
 bool skr_plan_rows_block(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
                          skr_cuda_kernel *kernels, int count, skr_plan *plan);
+/* The same for rows that fill more than half of a cluster of blocks. */
+bool skr_plan_rows_filled_cluster(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
+                                  skr_cuda_kernel *kernels, int count, skr_plan *plan);
 /* The same for rows that fit a cluster of blocks. */
 bool skr_plan_rows_cluster(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,
                            skr_cuda_kernel *kernels, int count, skr_plan *plan);

@@ -24,8 +24,11 @@ SKR_IN_ORDER static void micro_f32(int64_t k, const float *a, const float *b, fl
     for (; k > 0; k--, a += MR, b += NR) {
         vf v[NV];
         UNROLLED
-        for (int j = 0; j < NV; j++)
+        for (int j = 0; j < NV; j++) {
             v[j] = v_load(SKR_F32, b, j * SKR_LANES);
+            if (SKR_LANES == 16) /* a panel of b is as large as L1, and half of it comes from L2: 6 % on a Xeon */
+                __builtin_prefetch(b + j * SKR_LANES + 8 * NR);
+        }
         UNROLLED
         for (int i = 0; i < MR; i++) {
             vf s = v_set1(a[i]);

@@ -48,9 +48,10 @@ static void size_cases(void)
     gemm_case(of_pair(0, 300, 150, 600));
     gemm_case(of_pair(2, 150, 300, 1100));
     gemm_case(of_pair(8, 140, 410, 2060));
-    for (int i = 0; i < 36; i++) { /* few rows read b as it lies, here in long streams */
-        spec s = of_pair((int[]){0, 3, 8}[i % 3], i < 30 ? i / 6 + 1 : 8, 539, 1030);
-        s.lb = i / 3 % 2 ? COLS : ROWS;
+    static const int64_t few[] = {1, 2, 3, 4, 5, 8, 13, 16};
+    for (int i = 0; i < 64; i++) { /* few rows read b as it lies, here in long streams */
+        spec s = of_pair((int[]){0, 1, 3, 8}[i % 4], few[i / 8], 539, 1030);
+        s.lb = i / 4 % 2 ? COLS : ROWS;
         gemm_case(s);
     }
     for (int i = 12; i < N_PAIRS; i++)

@@ -324,7 +324,8 @@ static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols
 #elif !defined(SKR_LEVEL_scalar)
 static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
 {
-    skinny_by_columns(s->job, &s->b, a, n0, cols, s->sums, s->ld);
+    char *room = (char *)(s->sums + 2 * s->job->tile.mr * s->ld);
+    skinny_by_columns(s->job, &s->a, &s->b, a, n0, cols, room, s->sums, s->ld);
 }
 #endif
 
@@ -336,7 +337,7 @@ static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
     int nr = job->tile.nr, rows = (int)job->m;
     int64_t n0 = n_first * nr, left = job->n - n0;
     int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
-    skinny_sums(s, panel(job, 0, s->batch, 0, 0), n0, cols); /* one panel: its k blocks follow each other */
+    skinny_sums(s, panel(job, 0, s->batch, 0, 0), n0, cols); /* the k blocks of all panels follow each other */
     for (int j = 0; j < cols; j += nr) {
         _Alignas(64) float tile[MAX_MR * MAX_NR];
         finish_columns c;
@@ -506,8 +507,8 @@ void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker)
 {
     const job_t *j = job;
     if (step == SKR_GEMM_PACK) {
-        int is_b = task >= j->a_tasks;
-        pack_task(j, is_b, task - (is_b ? j->a_tasks : 0));
+        int is_b = task < j->b_tasks; /* the larger ones first */
+        pack_task(j, is_b, is_b ? task : task - j->b_tasks);
     } else if (step == SKR_GEMM_PARTS) {
         tiles_begin();
         parts_step(j, task, worker);

@@ -46,7 +46,7 @@ const char *skr_gemm_shape(skr_gemm_job *job, const char *level);
 /* k's of a segment and blocks for job->k; after skr_gemm_shape, when k is another. */
 void skr_gemm_cut_k(skr_gemm_job *job);
 /* How many panels are a task of the packing step. */
-int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels);
+int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels, int width);
 /* Bytes of all panels of one batch. width: mr or nr. */
 int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width);
 /* Tasks: tile_m and tile_n, for so many products of this size. */

@@ -131,7 +131,7 @@ static saker_status plan(skr_call *call, void *planned, const skr_target *target
         return skr_fail(call, SAKER_INVALID_ARG, "packed has %lld bytes, expected at least %lld",
                         (long long)job->out_bytes, (long long)job->need);
     g->packed = job->out + sizeof job->tag;
-    g->b_panels_per_task = skr_gemm_panels_per_task(g, g->n_panels);
+    g->b_panels_per_task = skr_gemm_panels_per_task(g, g->n_panels, target->width);
     g->b_tasks = skr_ceil_div(g->n_panels, g->b_panels_per_task);
     out->traffic_bytes = skr_mul(2, job->need);
     skr_cpu_step(out, SKR_GEMM_PACK_PANELS, g->b_tasks);

@@ -108,6 +108,68 @@ static int64_t most_panels(const skr_gemm_job *job)
     return (job->kind == SKR_GEMM_F32 ? 256 : 128) / job->tile.mr;
 }
 
+static void count_tiles(skr_gemm_job *job)
+{
+    job->m_tiles = skr_ceil_div(job->m_panels, job->tile_m);
+    job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
+}
+
+/* Few rows: tasks of `columns` columns of b, fewer until there are enough of them. */
+static void cut_columns(skr_gemm_job *job, int64_t columns, int64_t tasks)
+{
+    int pair = job->gated ? 2 : 1;
+    job->tile_n = skr_max(1, skr_min(job->n_panels, columns / job->tile.nr / pair * pair));
+    for (;;) {
+        count_tiles(job);
+        if (skr_mul(job->m_tiles, job->n_tiles) >= tasks || job->tile_n <= 4 * pair)
+            return;
+        job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
+    }
+}
+
+/* What blocks of tile_m x tile_n panels cost, in bytes of panels for a k: most of these come from another core's
+ * cache, and a register tile is made in the time that half of its two panels take (AMX: an eighth). All threads take
+ * their blocks in rounds; the last one of somebody who was late is waited for. */
+static int64_t cost_of_tiles(const skr_gemm_job *job, int64_t products, int width)
+{
+    int64_t bytes = skr_gemm_element_bytes(job->kind), a = job->tile.mr * bytes, b = job->tile.nr * bytes;
+    int64_t tile = (a + b) / (job->tile.mr * job->tile.nr == 32 * 32 ? 8 : 2);
+    int64_t one = job->tile_m * job->tile_n * tile + job->tile_m * a + job->tile_n * b;
+    return one * skr_ceil_div(job->m_tiles * job->n_tiles * products, width) + one / 4;
+}
+
+/* Blocks as large as they may be are cut smaller where there are few of them: the cheapest of the ways to have about
+ * one to eight a thread. */
+static void cut_blocks(skr_gemm_job *job, int64_t products, int width)
+{
+    static const int rounds[] = {1, 2, 3, 4, 6, 8};
+    enum { ROWS_OF_BLOCKS = 12 };
+    count_tiles(job);
+    if (width == 1 || !job->m_panels || !job->n_panels ||
+        skr_mul(skr_mul(job->m_tiles, job->n_tiles), products) >= 8 * (int64_t)width)
+        return;
+    int pair = job->gated ? 2 : 1;
+    int64_t least_m = job->m_tiles, least_n = job->n_tiles;
+    int64_t best_m = job->tile_m, best_n = job->tile_n, best = INT64_MAX;
+    int64_t end = least_m + (job->dbias.data ? 1 : ROWS_OF_BLOCKS); /* the rows of a partial sum of dbias are fixed */
+    for (int64_t m = least_m; m < end && m <= job->m_panels; m++)
+        for (int i = 0; i < (int)(sizeof rounds / sizeof *rounds); i++) {
+            int64_t n = skr_max(least_n, rounds[i] * (int64_t)width / (m * products));
+            job->tile_m = skr_ceil_div(job->m_panels, m);
+            job->tile_n = skr_mul(skr_ceil_div(job->n_panels, skr_mul(n, pair)), pair);
+            count_tiles(job);
+            int64_t cost = cost_of_tiles(job, products, width);
+            if (cost >= best)
+                continue;
+            best = cost;
+            best_m = job->tile_m;
+            best_n = job->tile_n;
+        }
+    job->tile_m = best_m;
+    job->tile_n = best_n;
+    count_tiles(job);
+}
+
 /* Tasks: a k block of the task's panels of a should stay in half of L2 (512 KiB) beside one panel of b; and there
  * should be several tasks for each thread. Few rows, and columns of b are neighbours: each k is a new place in memory,
  * so the rows of b should be long, as long as their sums (32 KiB) stay in L1. */
@@ -116,22 +178,14 @@ void skr_gemm_cut_tiles(skr_gemm_job *job, int64_t products, int width)
     int pair = job->gated ? 2 : 1;
     bool few = job->m <= SKR_GEMM_SKINNY;
     bool long_rows = job->skinny && few && !job->packed && job->b.at.col_stride == 1 && job->b.row != 1;
-    int64_t want = (int64_t)(long_rows ? 1 : job->skinny ? 3 : 8) * width;
-    int64_t columns = long_rows ? skr_max(1024, 8192 / skr_max(job->m, 1)) : job->skinny && few ? 1024 : 384;
     job->tile_m = skr_max(1, skr_min(job->m_panels, most_panels(job)));
-    job->tile_n = skr_max(1, skr_min(job->n_panels, columns / job->tile.nr / pair * pair));
-    for (;;) {
-        job->m_tiles = skr_ceil_div(job->m_panels, job->tile_m);
-        job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
-        if (skr_mul(skr_mul(job->m_tiles, job->n_tiles), products) >= want)
-            break;
-        if (job->tile_n > 4 * pair)
-            job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
-        else if (job->tile_m > 4 && !job->skinny && !job->dbias.data) /* the rows of a partial sum of dbias are fixed */
-            job->tile_m /= 2;
-        else
-            break;
-    }
+    job->tile_n = skr_max(1, skr_min(job->n_panels, 384 / job->tile.nr / pair * pair));
+    if (long_rows)
+        cut_columns(job, skr_max(1024, 8192 / skr_max(job->m, 1)), skr_ceil_div(width, skr_max(products, 1)));
+    else if (job->skinny)
+        cut_columns(job, few ? 1024 : 384, skr_ceil_div(3 * (int64_t)width, skr_max(products, 1)));
+    else
+        cut_blocks(job, skr_max(products, 1), width);
 }
 
 static int64_t distinct(const skr_gemm_job *job, const skr_gemm_matrix *m)
@@ -158,9 +212,11 @@ int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width
     return skr_mul(skr_mul(k, panels), (int64_t)width * skr_gemm_element_bytes(job->kind));
 }
 
-int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels)
+/* Of `panels` panels: 128 KiB for a task, less where the threads would not have two each. */
+int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels, int width)
 {
-    return skr_max(1, skr_min(panels, 128 * 1024 / skr_max(skr_mul(job->k, job->tile.mr * 4), 1)));
+    int64_t most = 128 * 1024 / skr_max(skr_mul(job->k, job->tile.mr * 4), 1);
+    return skr_max(1, skr_min(skr_min(panels, most), panels / (2 * width)));
 }
 
 /* Scales of a panel, sums of the k blocks so far; skinny: the panel of b at hand, too. */
@@ -282,8 +338,8 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
     job->parts_at = job->dbias.data ? skr_take(&at, skr_mul(parts, skr_mul(job->n, 4))) : 0;
     SKR_TRY(skr_take_done(call, at, plan));
 
-    job->a_panels_per_task = skr_gemm_panels_per_task(job, job->m_panels);
-    job->b_panels_per_task = skr_gemm_panels_per_task(job, job->n_panels);
+    job->a_panels_per_task = skr_gemm_panels_per_task(job, job->m_panels, target->width);
+    job->b_panels_per_task = skr_gemm_panels_per_task(job, job->n_panels, target->width);
     job->a_tasks = skr_mul(job->a_batches, skr_ceil_div(job->m_panels, job->a_panels_per_task));
     job->b_tasks = pack_b ? skr_mul(job->b_batches, skr_ceil_div(job->n_panels, job->b_panels_per_task)) : 0;
     /* Waking threads pays from about 400 thousand operations on, as it does from 256 KiB of traffic on. */

@@ -25,7 +25,7 @@ typedef struct stream {
 typedef struct stream_kernel {
     void (*all)(stream *s, int64_t bytes);
     void (*one)(stream *s, int64_t bytes);
-    int kind, parts, quads;
+    int kind, type, parts, quads; /* type: of b */
 } stream_kernel;
 
 /* Columns of b, in bytes: column j begins at b + j * pitch. a: what order_a makes. */
@@ -58,17 +58,46 @@ SKR_FN void f32_four(int ROWS, const float *b, int64_t rs, const float *a, float
     }
 }
 
-/* Fewer than four k's, one after the other. */
-SKR_FN void f32_rest(int ROWS, const float *b, int64_t rs, const float *a, int64_t k, float32x4_t *acc)
+/* Two k's of four columns, widened. */
+SKR_FN float32x4_t half_of(int type, uint16x8_t x, int high)
+{
+    uint16x4_t part = high ? vget_high_u16(x) : vget_low_u16(x);
+    return type == SKR_F16 ? vcvt_f32_f16(vreinterpret_f16_u16(part)) : vreinterpretq_f32_u32(vshll_n_u16(part, 16));
+}
+
+/* Eight k's of four columns of f16 or bf16: turned around before they are widened. a: twice four k's of each row. */
+SKR_FN void halves_eight(int type, int ROWS, const uint16_t *b, int64_t rs, const float *a, float32x4_t *acc)
+{
+    uint16x8_t r0 = vld1q_u16(b), r1 = vld1q_u16(b + rs), r2 = vld1q_u16(b + 2 * rs), r3 = vld1q_u16(b + 3 * rs);
+    UNROLLED
+    for (int h = 0; h < 2; h++, a += 4 * ROWS) {
+        uint32x4_t x = vreinterpretq_u32_u16(h ? vzip2q_u16(r0, r1) : vzip1q_u16(r0, r1));
+        uint32x4_t y = vreinterpretq_u32_u16(h ? vzip2q_u16(r2, r3) : vzip1q_u16(r2, r3));
+        uint16x8_t k01 = vreinterpretq_u16_u32(vzip1q_u32(x, y)), k23 = vreinterpretq_u16_u32(vzip2q_u32(x, y));
+        float32x4_t v0 = half_of(type, k01, 0), v1 = half_of(type, k01, 1);
+        float32x4_t v2 = half_of(type, k23, 0), v3 = half_of(type, k23, 1);
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            float32x4_t f = vld1q_f32(a + 4 * r);
+            float32x4_t s = vfmaq_laneq_f32(acc[r], v0, f, 0);
+            s = vfmaq_laneq_f32(s, v1, f, 1);
+            s = vfmaq_laneq_f32(s, v2, f, 2);
+            acc[r] = vfmaq_laneq_f32(s, v3, f, 3);
+        }
+    }
+}
+
+/* Fewer k's than these, one after the other. */
+SKR_FN void f32_rest(int type, int ROWS, const void *b, int64_t rs, const float *a, int64_t k, float32x4_t *acc)
 {
     for (int64_t p = 0; p < k; p++) {
-        float32x4_t v = vdupq_n_f32(b[p]);
-        v = vld1q_lane_f32(b + rs + p, v, 1);
-        v = vld1q_lane_f32(b + 2 * rs + p, v, 2);
-        v = vld1q_lane_f32(b + 3 * rs + p, v, 3);
+        float column[4];
+        for (int i = 0; i < 4; i++)
+            column[i] = one_float(type, b, i * rs + p);
+        float32x4_t v = vld1q_f32(column);
         UNROLLED
         for (int r = 0; r < ROWS; r++)
-            acc[r] = vfmaq_n_f32(acc[r], v, a[4 * r + p]);
+            acc[r] = vfmaq_n_f32(acc[r], v, a[p / 4 * 4 * ROWS + 4 * r + p % 4]);
     }
 }
 
@@ -116,8 +145,14 @@ SKR_FN void mm_rest(int i8, int PAIRS, const uint8_t *b, int64_t pitch, const ui
 
 /* ---------------------------------------------------------------- streams */
 
-/* a's panel, of 8 rows, with the kernel's rows only and in the order in which they are used: PARTS bytes for each byte
- * of a column. Returns where it is: as it lies where that is the order. */
+/* Bytes of a, as order_a puts it, for each byte of a column. */
+SKR_FN int a_bytes(int kind, int type, int PARTS)
+{
+    return kind == SKR_GEMM_F32 ? PARTS * 4 / skr_type_bytes(type) : PARTS;
+}
+
+/* a's panel, of 8 rows and k's of `bytes` bytes, with the kernel's rows only and in the order in which they are used.
+ * Returns where it is: as it lies where that is the order. */
 static const char *order_a(const stream_kernel *kernel, const char *panel, const float *as_it_lies, int64_t bytes,
                            char *to)
 {
@@ -135,9 +170,13 @@ static const char *order_a(const stream_kernel *kernel, const char *panel, const
     return to;
 }
 
-SKR_FN void stream_sixteen(int kind, int PARTS, const stream *s, int64_t p, float32x4_t *acc)
+SKR_FN void stream_sixteen(int kind, int type, int PARTS, const stream *s, int64_t p, float32x4_t *acc)
 {
-    const char *b = s->b + p, *a = s->a + p * PARTS;
+    const char *b = s->b + p, *a = s->a + p * a_bytes(kind, type, PARTS);
+    if (kind == SKR_GEMM_F32 && type != SKR_F32) {
+        halves_eight(type, PARTS, (const uint16_t *)b, s->pitch / 2, (const float *)a, acc);
+        return;
+    }
     if (kind == SKR_GEMM_F32) {
         f32_four(PARTS, (const float *)b, s->pitch / 4, (const float *)a, acc);
         return;
@@ -150,11 +189,12 @@ SKR_FN void stream_sixteen(int kind, int PARTS, const stream *s, int64_t p, floa
 #endif
 }
 
-SKR_FN void stream_rest(int kind, int PARTS, const stream *s, int64_t p, int64_t bytes, float32x4_t *acc)
+SKR_FN void stream_rest(int kind, int type, int PARTS, const stream *s, int64_t p, int64_t bytes, float32x4_t *acc)
 {
-    const char *b = s->b + p, *a = s->a + p * PARTS;
+    const char *b = s->b + p, *a = s->a + p * a_bytes(kind, type, PARTS);
     if (kind == SKR_GEMM_F32) {
-        f32_rest(PARTS, (const float *)b, s->pitch / 4, (const float *)a, bytes / 4, acc);
+        int size = skr_type_bytes(type);
+        f32_rest(type, PARTS, b, s->pitch / size, (const float *)a, bytes / size, acc);
         return;
     }
 #if defined(SKR_LEVEL_neonmm)
@@ -166,7 +206,7 @@ SKR_FN void stream_rest(int kind, int PARTS, const stream *s, int64_t p, int64_t
 }
 
 /* `bytes` more of every column; rest: they may be no whole lines. */
-SKR_FN void streams_on(int kind, int PARTS, int QUADS, bool rest, stream *streams, int64_t bytes)
+SKR_FN void streams_on(int kind, int type, int PARTS, int QUADS, bool rest, stream *streams, int64_t bytes)
 {
     float32x4_t acc[STREAMS][MAX_PARTS];
     stream s[STREAMS]; /* in registers */
@@ -185,15 +225,15 @@ SKR_FN void streams_on(int kind, int PARTS, int QUADS, bool rest, stream *stream
     for (int q = 0; q < QUADS; q++)
         UNROLLED
     for (int u = 0; u < LINE; u += 16) /* a line is used up at once */
-        stream_sixteen(kind, PARTS, &s[q], p + u, acc[q]);
+        stream_sixteen(kind, type, PARTS, &s[q], p + u, acc[q]);
     for (; rest && p + 16 <= bytes; p += 16)
-        stream_sixteen(kind, PARTS, &s[0], p, acc[0]);
+        stream_sixteen(kind, type, PARTS, &s[0], p, acc[0]);
     if (rest && p < bytes)
-        stream_rest(kind, PARTS, &s[0], p, bytes - p, acc[0]);
+        stream_rest(kind, type, PARTS, &s[0], p, bytes - p, acc[0]);
     UNROLLED
     for (int q = 0; q < QUADS; q++) {
         streams[q].b += bytes;
-        streams[q].a += bytes * PARTS;
+        streams[q].a += bytes * a_bytes(kind, type, PARTS);
         streams[q].left -= bytes;
         UNROLLED
         for (int i = 0; i < PARTS; i++)
@@ -201,40 +241,53 @@ SKR_FN void streams_on(int kind, int PARTS, int QUADS, bool rest, stream *stream
     }
 }
 
-#define STREAM_KERNEL(name, KIND, PARTS, QUADS)                                                                        \
+#define STREAM_KERNEL(name, KIND, TYPE, PARTS, QUADS)                                                                  \
     SKR_IN_ORDER static void name##_all(stream *s, int64_t bytes)                                                      \
     {                                                                                                                  \
-        streams_on(KIND, PARTS, QUADS, false, s, bytes);                                                               \
+        streams_on(KIND, TYPE, PARTS, QUADS, false, s, bytes);                                                         \
     }                                                                                                                  \
     SKR_IN_ORDER static void name##_one(stream *s, int64_t bytes)                                                      \
     {                                                                                                                  \
-        streams_on(KIND, PARTS, 1, true, s, bytes);                                                                    \
+        streams_on(KIND, TYPE, PARTS, 1, true, s, bytes);                                                              \
     }                                                                                                                  \
-    static const stream_kernel name = {name##_all, name##_one, KIND, PARTS, QUADS};
-STREAM_KERNEL(f32_rows1, SKR_GEMM_F32, 1, 4)
-STREAM_KERNEL(f32_rows2, SKR_GEMM_F32, 2, 4)
-STREAM_KERNEL(f32_rows4, SKR_GEMM_F32, 4, 4)
-STREAM_KERNEL(f32_rows8, SKR_GEMM_F32, 8, 2)
+    static const stream_kernel name = {name##_all, name##_one, KIND, TYPE, PARTS, QUADS};
+#define F32_STREAM_KERNELS(name, TYPE)                                                                                 \
+    STREAM_KERNEL(name##_rows1, SKR_GEMM_F32, TYPE, 1, 4)                                                              \
+    STREAM_KERNEL(name##_rows2, SKR_GEMM_F32, TYPE, 2, 4)                                                              \
+    STREAM_KERNEL(name##_rows4, SKR_GEMM_F32, TYPE, 4, 4)                                                              \
+    STREAM_KERNEL(name##_rows8, SKR_GEMM_F32, TYPE, 8, 2)                                                              \
+    static const stream_kernel *name##_kernel_of(int rows)                                                             \
+    {                                                                                                                  \
+        return rows == 1 ? &name##_rows1 : rows == 2 ? &name##_rows2 : rows <= 4 ? &name##_rows4 : &name##_rows8;      \
+    }
+F32_STREAM_KERNELS(f32, SKR_F32)
+F32_STREAM_KERNELS(f16, SKR_F16)
 #if defined(SKR_LEVEL_neonmm)
-STREAM_KERNEL(bf16_rows2, SKR_GEMM_BF16, 2, 4)
-STREAM_KERNEL(bf16_rows4, SKR_GEMM_BF16, 4, 4)
-STREAM_KERNEL(bf16_rows8, SKR_GEMM_BF16, 8, 2)
-STREAM_KERNEL(i8_rows2, SKR_GEMM_I8, 2, 4)
-STREAM_KERNEL(i8_rows4, SKR_GEMM_I8, 4, 4)
-STREAM_KERNEL(i8_rows8, SKR_GEMM_I8, 8, 2)
+#define MM_STREAM_KERNELS(name, KIND, TYPE)                                                                            \
+    STREAM_KERNEL(name##_rows2, KIND, TYPE, 2, 4)                                                                      \
+    STREAM_KERNEL(name##_rows4, KIND, TYPE, 4, 4)                                                                      \
+    STREAM_KERNEL(name##_rows8, KIND, TYPE, 8, 2)                                                                      \
+    static const stream_kernel *name##_kernel_of(int rows)                                                             \
+    {                                                                                                                  \
+        return rows <= 2 ? &name##_rows2 : rows <= 4 ? &name##_rows4 : &name##_rows8;                                  \
+    }
+MM_STREAM_KERNELS(bf16, SKR_GEMM_BF16, SKR_BF16)
+MM_STREAM_KERNELS(i8, SKR_GEMM_I8, SKR_I8)
+#undef MM_STREAM_KERNELS
+#else
+F32_STREAM_KERNELS(bf16, SKR_BF16)
 #endif
+#undef F32_STREAM_KERNELS
 #undef STREAM_KERNEL
 
-static const stream_kernel *stream_kernel_of(int kind, int rows)
+/* By the type of b: it says the kind, too (skinny_direct). */
+static const stream_kernel *stream_kernel_of(int type, int rows)
 {
 #if defined(SKR_LEVEL_neonmm)
-    if (kind == SKR_GEMM_BF16)
-        return rows <= 2 ? &bf16_rows2 : rows <= 4 ? &bf16_rows4 : &bf16_rows8;
-    if (kind == SKR_GEMM_I8)
-        return rows <= 2 ? &i8_rows2 : rows <= 4 ? &i8_rows4 : &i8_rows8;
+    if (type == SKR_I8)
+        return i8_kernel_of(rows);
 #endif
-    (void)kind;
-    return rows == 1 ? &f32_rows1 : rows == 2 ? &f32_rows2 : rows <= 4 ? &f32_rows4 : &f32_rows8;
+    return type == SKR_F32 ? f32_kernel_of(rows) : type == SKR_F16 ? f16_kernel_of(rows) : bf16_kernel_of(rows);
 }
 
 /* ---------------------------------------------------------------- k blocks and columns */

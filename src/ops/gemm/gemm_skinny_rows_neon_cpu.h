@@ -13,9 +13,31 @@
 
 enum { ROW_LINE = 64, ROW_KS = 4, MAX_LINE_COLUMNS = 64 };
 
-/* KS rows of b, a line of each, as what the dot products take: 4 KS vectors. */
-SKR_FN void rows_line(int kind, int KS, const uint8_t *b, int64_t pitch, uint8x16_t *v)
+/* How b's type is multiplied, and its bytes that are taken at once: a line, or half of one where they are widened. */
+SKR_FN int rows_kind(int type)
 {
+    return type == SKR_I8 ? SKR_GEMM_I8 : HAS_BF16 && type == SKR_BF16 ? SKR_GEMM_BF16 : SKR_GEMM_F32;
+}
+
+SKR_FN int rows_bytes(int type)
+{
+    return rows_kind(type) == SKR_GEMM_F32 && type != SKR_F32 ? ROW_LINE / 2 : ROW_LINE;
+}
+
+/* KS rows of b, rows_bytes of each, as what the dot products take: 4 KS vectors. */
+SKR_FN void rows_line(int type, int KS, const uint8_t *b, int64_t pitch, uint8x16_t *v)
+{
+    int kind = rows_kind(type);
+    if (kind == SKR_GEMM_F32 && type != SKR_F32) {
+        UNROLLED
+        for (int u = 0; u < KS; u++)
+            UNROLLED
+        for (int i = 0; i < 4; i++) {
+            uint16x8_t x = vreinterpretq_u16_u8(vld1q_u8(b + u * pitch + i / 2 * 16));
+            v[KS * i + u] = vreinterpretq_u8_f32(half_of(type, x, i % 2));
+        }
+        return;
+    }
     UNROLLED
     for (int i = 0; i < 4; i++) {
         uint8x16_t x[ROW_KS];
@@ -92,16 +114,16 @@ SKR_FN int a_row_bytes(int kind)
 }
 
 /* A line that is not all there, n bytes of ks rows: copied with zeros around it. */
-SKR_FN void rows_edge(int kind, int KS, const uint8_t *b, int64_t pitch, int ks, int n, const uint8_t *a, int rows,
+SKR_FN void rows_edge(int type, int KS, const uint8_t *b, int64_t pitch, int ks, int n, const uint8_t *a, int rows,
                       float *out, int64_t ld)
 {
-    const int size = kind_bytes(kind);
+    const int size = skr_type_bytes(type), kind = rows_kind(type);
     uint8_t copy[ROW_KS * ROW_LINE] = {0};
     for (int u = 0; u < ks; u++)
         for (int i = 0; i < n; i++)
             copy[u * ROW_LINE + i] = b[u * pitch + i];
     uint8x16_t v[4 * ROW_KS];
-    rows_line(kind, KS, copy, ROW_LINE, v);
+    rows_line(type, KS, copy, ROW_LINE, v);
     for (int r = 0; r < rows; r++) {
         float sums[MAX_LINE_COLUMNS] = {0};
         __builtin_memcpy(sums, out + r * ld, (size_t)(n / size * 4));
@@ -111,23 +133,22 @@ SKR_FN void rows_edge(int kind, int KS, const uint8_t *b, int64_t pitch, int ks,
 }
 
 /* ks <= KS k's of all columns, `bytes` bytes of them. */
-SKR_FN void pass_ks(int kind, int KS, int ks, const uint8_t *b, int64_t pitch, const uint8_t *a, int rows,
+SKR_FN void pass_ks(int type, int KS, int ks, const uint8_t *b, int64_t pitch, const uint8_t *a, int rows,
                     int64_t bytes, float *out, int64_t ld)
 {
-    const int size = kind_bytes(kind);
+    const int size = skr_type_bytes(type), kind = rows_kind(type), line = rows_bytes(type);
     int64_t j = 0;
-    for (; ks == KS && j + ROW_LINE <= bytes; j += ROW_LINE) {
+    for (; ks == KS && j + line <= bytes; j += line) {
         uint8x16_t v[4 * ROW_KS];
         UNROLLED
         for (int u = 0; u < KS; u++)
             __builtin_prefetch(b + (KS + u) * pitch + j, 0, 2);
-        rows_line(kind, KS, b + j, pitch, v);
+        rows_line(type, KS, b + j, pitch, v);
         for (int r = 0; r < rows; r++)
             rows_add(kind, KS, a + r * a_row_bytes(kind), v, out + r * ld + j / size);
     }
-    for (; j < bytes; j += ROW_LINE)
-        rows_edge(kind, KS, b + j, pitch, ks, bytes - j < ROW_LINE ? (int)(bytes - j) : ROW_LINE, a, rows,
-                  out + j / size, ld);
+    for (; j < bytes; j += line)
+        rows_edge(type, KS, b + j, pitch, ks, bytes - j < line ? (int)(bytes - j) : line, a, rows, out + j / size, ld);
 }
 
 /* Where k is in a's panel, of 8 rows: k by k in f32, in groups of 8 bytes of each row otherwise. */
@@ -137,48 +158,50 @@ SKR_FN const uint8_t *a_panel_at(int kind, const void *a, int64_t k)
 }
 
 /* A k block. a: the panel. */
-SKR_FN void rows_block(int kind, const void *b, int64_t pitch, const void *a, int rows, int64_t k, int cols, float *out,
+SKR_FN void rows_block(int type, const void *b, int64_t pitch, const void *a, int rows, int64_t k, int cols, float *out,
                        int64_t ld)
 {
-    const int size = kind_bytes(kind);
+    const int size = skr_type_bytes(type), kind = rows_kind(type);
     const uint8_t *from = b;
     for (int r = 0; r < rows; r++)
         __builtin_memset(out + r * ld, 0, (size_t)cols * 4);
     int64_t p = 0;
     for (; p + ROW_KS <= k; p += ROW_KS)
-        pass_ks(kind, ROW_KS, ROW_KS, from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out, ld);
+        pass_ks(type, ROW_KS, ROW_KS, from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out, ld);
     if (kind == SKR_GEMM_F32) /* zeros beside them would change a sum of -0 */
         for (; p < k; p++)
-            pass_ks(kind, 1, 1, from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out, ld);
+            pass_ks(type, 1, 1, from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out, ld);
     else if (p < k) /* the panel has zeros there */
-        pass_ks(kind, ROW_KS, (int)(k - p), from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out,
+        pass_ks(type, ROW_KS, (int)(k - p), from + p * pitch, pitch, a_panel_at(kind, a, p), rows, cols * size, out,
                 ld);
 }
 
-#define ROWS_BLOCK(name, KIND)                                                                                         \
+#define ROWS_BLOCK(name, TYPE)                                                                                         \
     SKR_IN_ORDER static void name(const void *b, int64_t pitch, const void *a, int rows, int64_t k, int cols,          \
                                   float *out, int64_t ld)                                                              \
     {                                                                                                                  \
-        rows_block(KIND, b, pitch, a, rows, k, cols, out, ld);                                                         \
+        rows_block(TYPE, b, pitch, a, rows, k, cols, out, ld);                                                         \
     }
-ROWS_BLOCK(f32_rows_block, SKR_GEMM_F32)
+ROWS_BLOCK(f32_rows_block, SKR_F32)
+ROWS_BLOCK(f16_rows_block, SKR_F16)
+ROWS_BLOCK(bf16_rows_block, SKR_BF16)
 #if defined(SKR_LEVEL_neonmm)
-ROWS_BLOCK(bf16_rows_block, SKR_GEMM_BF16)
-ROWS_BLOCK(i8_rows_block, SKR_GEMM_I8)
+ROWS_BLOCK(i8_rows_block, SKR_I8)
 #endif
 #undef ROWS_BLOCK
 
-static void multiply_rows(int kind, const void *b, int64_t pitch, const void *a, int rows, int64_t k, int cols,
+static void multiply_rows(int type, const void *b, int64_t pitch, const void *a, int rows, int64_t k, int cols,
                           float *out, int64_t ld)
 {
 #if defined(SKR_LEVEL_neonmm)
-    if (kind != SKR_GEMM_F32) {
-        (kind == SKR_GEMM_BF16 ? bf16_rows_block : i8_rows_block)(b, pitch, a, rows, k, cols, out, ld);
+    if (type == SKR_I8) {
+        i8_rows_block(b, pitch, a, rows, k, cols, out, ld);
         return;
     }
 #endif
-    (void)kind;
-    f32_rows_block(b, pitch, a, rows, k, cols, out, ld);
+    (type == SKR_F32   ? f32_rows_block
+     : type == SKR_F16 ? f16_rows_block
+                       : bf16_rows_block)(b, pitch, a, rows, k, cols, out, ld);
 }
 
 #endif

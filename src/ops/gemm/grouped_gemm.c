@@ -276,8 +276,8 @@ static int64_t plan_ks(skr_grouped_gemm_job *job, int width, int64_t *at)
     g->a_at = skr_take(at, skr_mul(skr_mul(k, g->m_panels), t->mr * bytes));
     g->b_at = skr_take(at, skr_mul(skr_mul(k, g->n_panels), t->nr * bytes));
     mean.k = job->total / job->groups;
-    g->a_panels_per_task = skr_gemm_panels_per_task(&mean, g->m_panels);
-    g->b_panels_per_task = skr_gemm_panels_per_task(&mean, g->n_panels);
+    g->a_panels_per_task = skr_gemm_panels_per_task(&mean, g->m_panels, width);
+    g->b_panels_per_task = skr_gemm_panels_per_task(&mean, g->n_panels, width);
     g->a_tasks = skr_ceil_div(g->m_panels, g->a_panels_per_task);
     g->b_tasks = skr_ceil_div(g->n_panels, g->b_panels_per_task);
     job->pack_tasks = skr_mul(job->groups, g->a_tasks + g->b_tasks);

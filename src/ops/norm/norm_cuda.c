@@ -240,7 +240,9 @@ saker_status skr_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_tar
     } else if (!aligned(job, vec)) {
         skr_why(plan, "row kernels: a pointer, a stride or the width is no multiple of %d elements", vec);
     } else if (is_plain(job)) {
-        if (skr_plan_rows_block(&p, target, plain_shape, plain_kernel, SKR_COUNT(plain_shape), plan) ||
+        if (skr_plan_rows_filled_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape),
+                                         plan) ||
+            skr_plan_rows_block(&p, target, plain_shape, plain_kernel, SKR_COUNT(plain_shape), plan) ||
             skr_plan_rows_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape), plan) ||
             plan_ring(job, &p, target, plan))
             return SAKER_OK;
