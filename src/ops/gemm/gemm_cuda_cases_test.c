@@ -238,6 +238,17 @@ static void fp8_cases(void)
         }
     }
     fp8_tile_cases();
+    for (int i = 0; i < 4; i++) { /* scales of blocks in the widest tiles: one step to three, the epilogue, gates */
+        spec s = {.a = SAKER_E4M3, .b = SAKER_E4M3, .d = SAKER_BF16, .m = 1032, .lb = COLS};
+        s.n = i == 3 ? 5888 : 5904;
+        s.k = (int64_t[]){144, 272, 16, 272}[i];
+        s.scaling = SAKER_GEMM_SCALE_BLOCK;
+        s.bias = i < 2 ? 0 : SAKER_F32;
+        s.act = i < 2 ? 0 : SAKER_ACT_SILU;
+        s.gated = i == 3 ? SAKER_GATED_HALVES : 0;
+        s.cuda = "tma e4m3_e4m3_block kk 128x256";
+        gemm_case(s);
+    }
     for (int l = 1; l < 4; l++) { /* through a copy */
         spec s = {.a = SAKER_E4M3, .b = SAKER_E5M2, .d = SAKER_BF16, .m = 272, .n = 264, .k = l == 3 ? 250 : 272};
         s.la = l & 1;

@@ -176,11 +176,13 @@ template <int T, int ROWS, bool BT> struct gemm_few
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++)
             d[i] = 0.0f;
-        this->template multiply_apart<ROWS>(steps, stage, phase, [&](int, float (&part)[ROWS / 2]) {
+        const auto add = [&](int, int, float(&part)[ROWS / 2]) {
 #pragma unroll
             for (int i = 0; i < ROWS / 2; i++)
                 d[i] += part[i];
-        });
+        };
+        this->template multiply_apart<ROWS>(
+            steps, stage, phase, [](int) {}, add);
     }
 
     /* Pairs of rows of a that a block owns, and log2 of their number. */

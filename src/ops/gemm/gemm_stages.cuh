@@ -136,18 +136,19 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
 
     /* The sums of `steps` stages, of one panel, which leave the tensor cores after each. Two stages at a time: ptxas
      * takes no sums that are on their way over the end of a loop. */
-    template <int WIDTH, class F>
-    __device__ __forceinline__ void multiply_apart(int steps, int &stage, int &phase, const F &add) const
+    template <int WIDTH, class G, class F> __device__ __forceinline__ void
+    multiply_apart(int steps, int &stage, int &phase, const G &begins, const F &add) const
     {
-        if (steps % 2)
-            multiply_parts<1, WIDTH>(stage, phase, add);
         for (int k = 0; k < steps / 2; k++)
-            multiply_parts<2, WIDTH>(stage, phase, add);
+            multiply_parts<2, WIDTH>(stage, phase, begins, add);
+        if (steps % 2)
+            multiply_parts<1, WIDTH>(stage, phase, begins, add);
     }
 
-    /* STEPS stages in parts of WIDTH columns: while one is made, add(c, part) adds the one before, from c on. */
-    template <int STEPS, int WIDTH, class F>
-    __device__ __forceinline__ void multiply_parts(int &stage, int &phase, const F &add) const
+    /* STEPS stages in parts of WIDTH columns: while one is made, add(step, c, part) adds the one before, from c on.
+     * begins(step): the ones before it are added. */
+    template <int STEPS, int WIDTH, class G, class F>
+    __device__ __forceinline__ void multiply_parts(int &stage, int &phase, const G &begins, const F &add) const
     {
         constexpr int EACH = BN / WIDTH, ALL = STEPS * EACH; /* parts: of a stage, of all */
         float part[2][WIDTH / 2];
@@ -171,6 +172,8 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
                 wgmma_commit();
                 wgmma_pin(part[i % 2]);
             }
+            if (EACH > 1 && i < ALL && i % EACH == 1) /* while two parts are on their way */
+                begins(i / EACH);
             if (i > 0) {
                 if (i < ALL)
                     wgmma_wait<1>();
@@ -179,11 +182,13 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
                 wgmma_pin(part[(i - 1) % 2]);
                 if (i % EACH == 0)
                     release(last);
-                add((i - 1) % EACH * WIDTH, part[(i - 1) % 2]);
+                add((i - 1) / EACH, (i - 1) % EACH * WIDTH, part[(i - 1) % 2]);
             }
             if (arrives) {
                 last = stage;
                 advance(stage, phase);
+                if (EACH == 1)
+                    begins(i);
             }
         }
     }

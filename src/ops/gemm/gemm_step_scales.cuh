@@ -10,14 +10,15 @@
 #include "gemm_epilogue.cuh"
 
 template <int BN> struct gemm_step_scales {
-    float a[2], b[2]; /* of this step: rows, halves of the columns */
-    const float *a_at, *b_at;
-    int below, right; /* rows from the first to the second, blocks from the first half's to the second's */
+    float a[2][2], b[2][2]; /* of this step and of the next: rows, halves of the columns */
+    int a_at, b_at;         /* where the next one's are */
+    int below, right;       /* how far it is from the first row's to the second's, from the first half's */
+    int left;               /* steps whose scales are still to be read */
 
-    /* row: the warpgroup's first. col: the tile's. first: the step that comes first. */
+    /* row: the warpgroup's first. col: the tile's. first, end: the steps. */
     __device__ __forceinline__ gemm_step_scales(const skr_gemm_job &job, const gemm_batch &z, int row, int col,
-                                                int first)
-        : a{1.0f, 1.0f}, b{1.0f, 1.0f}, a_at(NULL), b_at(NULL)
+                                                int first, int end)
+        : a{{1.0f, 1.0f}, {1.0f, 1.0f}}, b{{1.0f, 1.0f}, {1.0f, 1.0f}}, left(end - first)
     {
         if (job.scaling != SKR_GEMM_BLOCK)
             return;
@@ -26,26 +27,28 @@ template <int BN> struct gemm_step_scales {
         const int m = min(row + (int)(threadIdx.x / 32 & 3) * 16 + (int)(threadIdx.x & 31) / 4, last);
         const bool halves = job.gated == SKR_GEMM_HALVES;
         const int n = min((halves ? col / 2 : col) / SKR_GEMM_SCALE_BLOCK, blocks - 1);
-        below = min(m + 8, last) - m;
-        right = min((halves ? col / 2 + (int)(job.n / 2) : col + BN / 2) / SKR_GEMM_SCALE_BLOCK, blocks - 1) - n;
-        if (job.a_scale.at.data)
-            a_at = (const float *)job.a_scale.at.data + z.a_scale + m * job.a_scale.row +
-                   first * job.a_scale.at.col_stride;
-        if (job.b_scale.at.data)
-            b_at = (const float *)job.b_scale.at.data + z.b_scale + first * job.b_scale.row +
-                   n * job.b_scale.at.col_stride;
+        const int other = min((halves ? col / 2 + (int)(job.n / 2) : col + BN / 2) / SKR_GEMM_SCALE_BLOCK, blocks - 1);
+        a_at = (int)(z.a_scale + m * job.a_scale.row + first * job.a_scale.at.col_stride);
+        b_at = (int)(z.b_scale + first * job.b_scale.row + n * job.b_scale.at.col_stride);
+        below = (min(m + 8, last) - m) * (int)job.a_scale.row;
+        right = (other - n) * (int)job.b_scale.at.col_stride;
+        next(job, 0);
     }
 
-    /* Those of the step that begins: they arrive while it is multiplied. */
-    __device__ __forceinline__ void next(const skr_gemm_job &job)
+    /* Those of the next step, an even (0) or an odd one: they arrive while this one is multiplied. */
+    __device__ __forceinline__ void next(const skr_gemm_job &job, int i)
     {
-        if (a_at) {
-            a[0] = a_at[0], a[1] = a_at[below * job.a_scale.row];
-            a_at += job.a_scale.at.col_stride;
+        if (left-- <= 0)
+            return;
+        if (job.a_scale.at.data) {
+            const float *from = (const float *)job.a_scale.at.data;
+            a[i][0] = from[a_at], a[i][1] = from[a_at + below];
+            a_at += (int)job.a_scale.at.col_stride;
         }
-        if (b_at) {
-            b[0] = b_at[0], b[1] = b_at[right * job.b_scale.at.col_stride];
-            b_at += job.b_scale.row;
+        if (job.b_scale.at.data) {
+            const float *from = (const float *)job.b_scale.at.data;
+            b[i][0] = from[b_at], b[i][1] = from[b_at + right];
+            b_at += (int)job.b_scale.row;
         }
     }
 };

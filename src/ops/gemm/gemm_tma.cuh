@@ -133,24 +133,24 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
     __device__ __forceinline__ void multiply_stepwise(float (&d)[BN / 2], scale_type scale, int count, int &stage,
                                                       int &phase) const
     {
-        const auto add = [&](int first, float (&part)[WIDTH / 2]) {
+        const auto begins = [&](int step) {
+            if (SCALED)
+                scale.next(job, 1 - step);
+        };
+        const auto add = [&](int step, int first, float(&part)[WIDTH / 2]) {
 #pragma unroll
             for (int i = 0; i < WIDTH / 2; i++) {
-                float &sum = d[first / 2 + i];
-                sum = SCALED ? __fmaf_rn(part[i], scale.a[i / 2 & 1] * scale.b[i / (BN / 4)], sum) : sum + part[i];
+                const int at = first / 2 + i;
+                float &sum = d[at];
+                sum = SCALED ? __fmaf_rn(part[i], scale.a[step][i / 2 & 1] * scale.b[step][at / (BN / 4)], sum)
+                             : sum + part[i];
                 asm volatile("" : "+f"(sum)); /* now, not when the next ones are done */
             }
         };
 #pragma unroll
         for (int i = 0; i < BN / 2; i++)
             d[i] = 0.0f;
-        if constexpr (!SCALED)
-            this->template multiply_apart<WIDTH>(count, stage, phase, add);
-        else
-            for (int k = 0; k < count; k++) { /* scales leave no registers for two */
-                scale.next(job);
-                this->template multiply_parts<1, WIDTH>(stage, phase, add);
-            }
+        this->template multiply_apart<WIDTH>(count, stage, phase, begins, add);
     }
 
     __device__ __forceinline__ void consume() const
@@ -164,13 +164,16 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
             if (row < job.m) {
                 S d[1][BN / 2];
                 typename out_type::options o;
-                way.read_options(row, w, o);
+                if (!SCALED)
+                    way.read_options(row, w, o);
                 if constexpr (STEPWISE) {
-                    const scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first);
+                    const scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first, w.last);
                     multiply_stepwise(d[0], scale, w.last - w.first, stage, phase);
                 } else {
                     this->template multiply<1>(d, w.last - w.first, stage, phase, [](uint32_t, int) {});
                 }
+                if (SCALED) /* scales of steps leave no registers for them earlier */
+                    way.read_options(row, w, o);
                 way.write(d[0], row, w, o);
             } else {
                 this->pass(w.last - w.first, stage, phase, [](uint32_t, int) {});

@@ -72,7 +72,7 @@ static double step_us(int shape, int cluster)
     if (sums == SKR_GEMM_STEPWISE) /* in two parts or four there are more waits */
         us *= columns == 256 ? 1.14 : columns == 192 ? 1.1 : 1.07;
     else if (sums == SKR_GEMM_SCALED)
-        us *= 1.65;
+        us *= columns == 256 ? 1.38 : 1.43;
     else if (shapes[shape].a == SKR_I8)
         us *= 1.1;
     return us * (cluster == 2 ? 1 : 1.06);
@@ -165,6 +165,15 @@ int skr_gemm_plain_of(const skr_gemm_job *job)
     return job->scaling == SKR_GEMM_ROW_COLUMN ? SKR_GEMM_ROWS_AND_COLUMNS : SKR_GEMM_ONE_FACTOR;
 }
 
+/* Whether all scales are less than 2^31 elements apart, as gemm_step_scales.cuh counts them. */
+static bool near(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols)
+{
+    int64_t row = m->row < 0 ? -m->row : m->row, col = m->at.col_stride < 0 ? -m->at.col_stride : m->at.col_stride;
+    int64_t batch = m->at.stride[0] < 0 ? -m->at.stride[0] : m->at.stride[0];
+    int64_t reach = skr_mul(rows, row) + skr_mul(cols, col) + skr_mul(job->batch.m, job->batch.n_dims ? batch : 0);
+    return !m->at.data || reach < (int64_t)1 << 31;
+}
+
 /* What these kernels lack of the job's scales, or NULL. */
 static const char *scales_lack(const skr_gemm_job *job)
 {
@@ -174,6 +183,10 @@ static const char *scales_lack(const skr_gemm_job *job)
         return "scales that change along k are those of blocks of fp8 there";
     if (job->gated == SKR_GEMM_HALVES && job->n / 2 % SKR_GEMM_SCALE_BLOCK)
         return "the second half of b's columns does not begin with a block of its scales";
+    int64_t steps = skr_ceil_div(job->k, SKR_GEMM_SCALE_BLOCK);
+    if (!near(job, &job->a_scale, job->m, steps) ||
+        !near(job, &job->b_scale, steps, skr_ceil_div(job->n, SKR_GEMM_SCALE_BLOCK)))
+        return "scales lie 2^31 elements apart";
     return NULL;
 }
 
