@@ -10,7 +10,7 @@ import blas
 from . import draw, Op, rows_error, some_rows, TYPES, without_gradient
 
 GELU, SILU, HALVES = 4, 3, 1
-TENSOR, ROW_COLUMN = 1, 2  # scaling
+TENSOR, ROW_COLUMN, BLOCK = 1, 2, 3  # scaling
 FP8 = [(n, n, n) for n in (2048, 4096, 8192)] + [(16384, 4096, 4096), (1536, 1536, 16384), (16, 4096, 4096), (64, 14336, 4096)]
 
 
@@ -219,9 +219,38 @@ class Fp8(Shape):
         return rows_error(t["d"][rows], t["a"][rows].double() @ t["weight"].double().t() * scale * t["b_scale"])
 
 
+class Fp8Blocks(Fp8):
+    """The same with a scale for 128 k's of a row of a and for 128 x 128 of b; these are always added in f32."""
+
+    def __init__(self, m, n, k):
+        super().__init__(m, n, k, False, False)
+        self.label = f"gemm_fp8_block_{m}x{n}x{k}"
+
+    def tensors(self, dtype, m, n, device, generator):
+        scale = lambda *s: torch.rand(s, generator=generator, device=device) + 0.5
+        blocks = {"a_scale": scale(self.k // 128, m).t(), "b_scale": scale(n // 128, self.k // 128)}  # as torch wants them
+        return {**super().tensors(dtype, m, n, device, generator), **blocks}
+
+    def arguments(self, t):
+        return {**Shape.arguments(self, t), "a_scale": t["a_scale"], "b_scale": t["b_scale"].t(), "scaling": BLOCK}
+
+    def function(self):
+        rows, blocks = F.ScalingType.BlockWise1x128, F.ScalingType.BlockWise128x128
+        return lambda a, weight, a_scale, b_scale: F.scaled_mm(
+            a, weight.t(), a_scale, rows, b_scale.t(), blocks, output_dtype=torch.bfloat16
+        )
+
+    def error(self, t):
+        rows = some_rows(len(t["a"]))
+        spread = lambda x, down: x.double().repeat_interleave(128, 1).repeat_interleave(down, 0)
+        a = t["a"][rows].double() * spread(t["a_scale"][rows], 1)
+        return rows_error(t["d"][rows], a @ (t["weight"].double() * spread(t["b_scale"], 128)).t())
+
+
 OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8"), Tf32("gemm_tf32")]
 OPS += [Product("gemm_m1", 1, 4096), Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
 OPS += [Shape(4096, 4096, 4096, layout) for layout in ("kn", "mk", "mn")]
 OPS += [Shape(16384, 4096, 4096), Shape(4096, 14336, 4096), Shape(1536, 1536, 16384), Shape(4864, 4096, 8256)]
 OPS += [Shape(64, 14336, 4096), Shape(128, 4096, 14336)]
 OPS += [Fp8(*shape, rows, fast) for shape in FP8 for rows in (False, True) for fast in (False, True)]
+OPS += [Fp8Blocks(*shape) for shape in FP8 if shape[0] >= 1536]

@@ -172,8 +172,6 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
                 wgmma_commit();
                 wgmma_pin(part[i % 2]);
             }
-            if (EACH > 1 && i < ALL && i % EACH == 1) /* while two parts are on their way */
-                begins(i / EACH);
             if (i > 0) {
                 if (i < ALL)
                     wgmma_wait<1>();
@@ -187,8 +185,7 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
             if (arrives) {
                 last = stage;
                 advance(stage, phase);
-                if (EACH == 1)
-                    begins(i);
+                begins(i / EACH);
             }
         }
     }
