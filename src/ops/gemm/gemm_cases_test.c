@@ -54,6 +54,13 @@ static void size_cases(void)
         s.lb = i / 4 % 2 ? COLS : ROWS;
         gemm_case(s);
     }
+    for (int i = 0; i < 3; i++) { /* partial sums of dbias: as many rows each, however many threads there are */
+        spec s = of_pair(i, 300, 41, 20);
+        s.act = SAKER_ACT_SILU;
+        s.saved = s.d;
+        s.dbias = SAKER_F32;
+        gemm_case(s);
+    }
     for (int i = 12; i < N_PAIRS; i++)
         gemm_case(of_pair(i, 140, 410, 260));
 }

@@ -151,11 +151,12 @@ static void cut_blocks(skr_gemm_job *job, int64_t products, int width)
     int pair = job->gated ? 2 : 1;
     int64_t least_m = job->m_tiles, least_n = job->n_tiles;
     int64_t best_m = job->tile_m, best_n = job->tile_n, best = INT64_MAX;
-    int64_t end = least_m + (job->dbias.data ? 1 : ROWS_OF_BLOCKS); /* the rows of a partial sum of dbias are fixed */
+    bool fixed = job->dbias.data; /* the rows of a partial sum of dbias do not depend on the threads */
+    int64_t end = least_m + (fixed ? 1 : ROWS_OF_BLOCKS);
     for (int64_t m = least_m; m < end && m <= job->m_panels; m++)
         for (int i = 0; i < (int)(sizeof rounds / sizeof *rounds); i++) {
             int64_t n = skr_max(least_n, rounds[i] * (int64_t)width / (m * products));
-            job->tile_m = skr_ceil_div(job->m_panels, m);
+            job->tile_m = fixed ? job->tile_m : skr_ceil_div(job->m_panels, m);
             job->tile_n = skr_mul(skr_ceil_div(job->n_panels, skr_mul(n, pair)), pair);
             count_tiles(job);
             int64_t cost = cost_of_tiles(job, products, width);
