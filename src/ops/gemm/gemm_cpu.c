@@ -101,6 +101,13 @@ static void pack_task(const job_t *job, int is_b, int64_t task)
     pack_panels(job, is_b, task / tasks, first, first + per_task < panels ? first + per_task : panels);
 }
 
+/* Task `task` of both sides: those of b, which are larger, come first. */
+static void pack_step(const job_t *job, int64_t task)
+{
+    int is_b = task < job->b_tasks;
+    pack_task(job, is_b, is_b ? task : task - job->b_tasks);
+}
+
 /* ---------------------------------------------------------------- one register tile */
 
 /* What a task knows of its batch. */
@@ -507,8 +514,7 @@ void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker)
 {
     const job_t *j = job;
     if (step == SKR_GEMM_PACK) {
-        int is_b = task < j->b_tasks; /* the larger ones first */
-        pack_task(j, is_b, is_b ? task : task - j->b_tasks);
+        pack_step(j, task);
     } else if (step == SKR_GEMM_PARTS) {
         tiles_begin();
         parts_step(j, task, worker);

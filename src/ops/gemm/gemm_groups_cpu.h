@@ -149,7 +149,7 @@ static void ks_step(const groups_t *job, int step, int64_t task, int worker)
     job_t g = job_of_ks(job, i);
     task %= each;
     if (step == SKR_GROUPED_PACK)
-        pack_task(&g, task >= g.a_tasks, task >= g.a_tasks ? task - g.a_tasks : task);
+        pack_step(&g, task);
     else
         make_block(&g, (block_of_d){i, task % g.m_tiles, task / g.m_tiles}, 0, worker);
 }

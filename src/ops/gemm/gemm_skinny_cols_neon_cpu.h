@@ -40,14 +40,10 @@ typedef struct skinny_cols {
 
 /* ---------------------------------------------------------------- 16 bytes of four columns */
 
-/* Four k's of four columns times ROWS rows; a: four k's of each. */
-SKR_FN void f32_four(int ROWS, const float *b, int64_t rs, const float *a, float32x4_t *acc)
+/* acc += four k's of four columns, one of them in each v, times ROWS rows; a: four k's of each. */
+SKR_FN void add_four(int ROWS, float32x4_t v0, float32x4_t v1, float32x4_t v2, float32x4_t v3, const float *a,
+                     float32x4_t *acc)
 {
-    float32x4_t r0 = vld1q_f32(b), r1 = vld1q_f32(b + rs), r2 = vld1q_f32(b + 2 * rs), r3 = vld1q_f32(b + 3 * rs);
-    float64x2_t x0 = vreinterpretq_f64_f32(vzip1q_f32(r0, r1)), x1 = vreinterpretq_f64_f32(vzip2q_f32(r0, r1));
-    float64x2_t y0 = vreinterpretq_f64_f32(vzip1q_f32(r2, r3)), y1 = vreinterpretq_f64_f32(vzip2q_f32(r2, r3));
-    float32x4_t v0 = vreinterpretq_f32_f64(vzip1q_f64(x0, y0)), v1 = vreinterpretq_f32_f64(vzip2q_f64(x0, y0));
-    float32x4_t v2 = vreinterpretq_f32_f64(vzip1q_f64(x1, y1)), v3 = vreinterpretq_f32_f64(vzip2q_f64(x1, y1));
     UNROLLED
     for (int r = 0; r < ROWS; r++) {
         float32x4_t f = vld1q_f32(a + 4 * r);
@@ -58,7 +54,18 @@ SKR_FN void f32_four(int ROWS, const float *b, int64_t rs, const float *a, float
     }
 }
 
-/* Two k's of four columns, widened. */
+/* Four k's of four columns of f32. */
+SKR_FN void f32_four(int ROWS, const float *b, int64_t rs, const float *a, float32x4_t *acc)
+{
+    float32x4_t r0 = vld1q_f32(b), r1 = vld1q_f32(b + rs), r2 = vld1q_f32(b + 2 * rs), r3 = vld1q_f32(b + 3 * rs);
+    float64x2_t x0 = vreinterpretq_f64_f32(vzip1q_f32(r0, r1)), x1 = vreinterpretq_f64_f32(vzip2q_f32(r0, r1));
+    float64x2_t y0 = vreinterpretq_f64_f32(vzip1q_f32(r2, r3)), y1 = vreinterpretq_f64_f32(vzip2q_f32(r2, r3));
+    float32x4_t v0 = vreinterpretq_f32_f64(vzip1q_f64(x0, y0)), v1 = vreinterpretq_f32_f64(vzip2q_f64(x0, y0));
+    float32x4_t v2 = vreinterpretq_f32_f64(vzip1q_f64(x1, y1)), v3 = vreinterpretq_f32_f64(vzip2q_f64(x1, y1));
+    add_four(ROWS, v0, v1, v2, v3, a, acc);
+}
+
+/* The lower or the higher four of eight, widened. */
 SKR_FN float32x4_t half_of(int type, uint16x8_t x, int high)
 {
     uint16x4_t part = high ? vget_high_u16(x) : vget_low_u16(x);
@@ -74,16 +81,8 @@ SKR_FN void halves_eight(int type, int ROWS, const uint16_t *b, int64_t rs, cons
         uint32x4_t x = vreinterpretq_u32_u16(h ? vzip2q_u16(r0, r1) : vzip1q_u16(r0, r1));
         uint32x4_t y = vreinterpretq_u32_u16(h ? vzip2q_u16(r2, r3) : vzip1q_u16(r2, r3));
         uint16x8_t k01 = vreinterpretq_u16_u32(vzip1q_u32(x, y)), k23 = vreinterpretq_u16_u32(vzip2q_u32(x, y));
-        float32x4_t v0 = half_of(type, k01, 0), v1 = half_of(type, k01, 1);
-        float32x4_t v2 = half_of(type, k23, 0), v3 = half_of(type, k23, 1);
-        UNROLLED
-        for (int r = 0; r < ROWS; r++) {
-            float32x4_t f = vld1q_f32(a + 4 * r);
-            float32x4_t s = vfmaq_laneq_f32(acc[r], v0, f, 0);
-            s = vfmaq_laneq_f32(s, v1, f, 1);
-            s = vfmaq_laneq_f32(s, v2, f, 2);
-            acc[r] = vfmaq_laneq_f32(s, v3, f, 3);
-        }
+        add_four(ROWS, half_of(type, k01, 0), half_of(type, k01, 1), half_of(type, k23, 0), half_of(type, k23, 1), a,
+                 acc);
     }
 }
 
