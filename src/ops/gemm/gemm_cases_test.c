@@ -251,6 +251,24 @@ static void skinny_group_cases(void)
             }
 }
 
+/* Few rows of every pair, k's neighbours, and enough columns for vectors of them: read as they lie, or converted on the
+ * way. Rows for one panel of a and for two; several k blocks, the last ones shorter. */
+static void skinny_column_cases(void)
+{
+    static const int64_t rows[] = {1, 3, 6, 10, 13, 16}, ks[] = {31, 96, 1058, 2120};
+    for (int i = 0; i < N_PAIRS; i++)
+        for (int r = 0; r < 6; r++)
+            for (int k = 0; k < 4; k++) {
+                spec s = of_pair(i, rows[r], 64 + 13 * r, ks[k]);
+                s.lb = COLS;
+                if (s.group && (r + k) % 3 == 1)
+                    s.zero = SAKER_I8;
+                if (s.group && (r + k) % 3 == 2)
+                    s.group = 70;
+                gemm_case(s);
+            }
+}
+
 /* Whole panels of widened weights, over several groups and k blocks, the last ones shorter. */
 static void panel_group_cases(void)
 {
@@ -297,6 +315,7 @@ bool gemm_case_at(int i, suite_case *out)
         edge_cases();
         epilogue_cases();
         skinny_group_cases();
+        skinny_column_cases();
         panel_group_cases();
         gemm_cuda_cases();
         bench_cases();

@@ -34,19 +34,6 @@ static columns panel_columns(const job_t *job, int64_t p)
     return (columns){2 * j + half, 2, n, half};
 }
 
-/* Bytes of a panel of `rows` rows over one k block; the last block has fewer k's. */
-SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
-{
-    int64_t k;
-    if (job->segs == 1) {
-        segment_k(job, block, 0, &k);
-    } else {
-        int64_t left = (job->k + job->seg - 1) / job->seg - block * job->segs;
-        k = (left < job->segs ? left : job->segs) * job->seg_pad;
-    }
-    return k * rows * kind_bytes(job->kind);
-}
-
 /* Panel p of k block `block`. */
 static char *panel(const job_t *job, int is_b, int64_t batch, int64_t block, int64_t p)
 {

@@ -10,6 +10,8 @@
 #include "../../cpu/gemm/pack.h"
 #if defined(SKR_LEVEL_neonmm)
 #include "../../cpu/gemm/pack_widen_neon.h"
+#elif defined(SKR_CPU_PACK_X86_H)
+#include "../../cpu/gemm/codes_x86.h"
 #endif
 #include "gemm_cpu.h"
 
@@ -141,6 +143,36 @@ static void move_run(int size, const void *data, int64_t at, int64_t stride, int
             __builtin_memcpy((char *)to + (to_at + i) * size, from + i * stride * size, (size_t)size);
 }
 
+/* The first of n i8 or i4 codes of row r from k on, as they stand in a panel, in the level's own way: how many it did.
+ */
+static int take_codes(const job_t *job, const side *s, int64_t at, int64_t r, int64_t k, int n, void *to, int64_t to_at)
+{
+    int done = 0;
+#if defined(SKR_CPU_CODES_X86_H)
+    int64_t group = job->scaling == SKR_GEMM_GROUP ? job->group : SKR_GEMM_SCALE_BLOCK;
+    while (done < n && (s->type == SKR_I8 || s->type == SKR_I4)) {
+        int64_t same = group - (k + done) % group;
+        int part = same < n - done ? (int)same : n - done;
+        float scale = scaled_here(job, s->is_b) ? scale_of(job, s, r, k + done) : 1,
+              zero = zero_of(job, s, r, k + done);
+        code_columns c = {.data = s->data,
+                          .at = at + done,
+                          .type = s->type,
+                          .columns = 1,
+                          .n = part,
+                          .zeros = zero != 0 ? &zero : NULL,
+                          .scales = &scale,
+                          .to = (char *)to + (to_at + done) * kind_bytes(job->kind)};
+        int some = convert_codes(job->kind, &c);
+        done += some;
+        if (some < part)
+            break;
+    }
+#endif
+    (void)job, (void)s, (void)at, (void)r, (void)k, (void)n, (void)to, (void)to_at;
+    return done;
+}
+
 /* n elements of s from `at` on, stride apart, as they stand in a panel; (r, k) is the first, and they run along k or
  * along r. */
 static void take_run(const job_t *job, const side *s, int64_t at, int64_t stride, int64_t r, int64_t k, bool along_k,
@@ -149,7 +181,16 @@ static void take_run(const job_t *job, const side *s, int64_t at, int64_t stride
     _Alignas(64) float run[CHUNK];
     if (moved(job, s)) {
         move_run(kind_bytes(job->kind), s->data, at, stride, n, to, to_at);
-    } else if (job->kind == SKR_GEMM_I8 && stride == 1) { /* i4, as it is */
+        return;
+    }
+    int done = along_k && stride == 1 ? take_codes(job, s, at, r, k, n, to, to_at) : 0;
+    if (done == n)
+        return;
+    at += done;
+    k += done;
+    n -= done;
+    to_at += done;
+    if (job->kind == SKR_GEMM_I8 && stride == 1) { /* i4, as it is */
         unpack_nibbles(s->data, at, n, (int8_t *)to + to_at);
     } else {
         load_run(s->type, s->data, at, stride, n, run);
@@ -192,6 +233,19 @@ SKR_FN int64_t segment_k(const job_t *job, int64_t block, int64_t segment, int64
     k = k < 0 ? 0 : k < job->seg ? k : job->seg;
     *padded = (k + job->tile.granule - 1) / job->tile.granule * job->tile.granule;
     return k;
+}
+
+/* Bytes of a panel of `rows` rows over one k block; the last block has fewer k's. */
+SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
+{
+    int64_t k;
+    if (job->segs == 1) {
+        segment_k(job, block, 0, &k);
+    } else {
+        int64_t left = (job->k + job->seg - 1) / job->seg - block * job->segs;
+        k = (left < job->segs ? left : job->segs) * job->seg_pad;
+    }
+    return k * rows * kind_bytes(job->kind);
 }
 
 /* How many k values of a segment the level's own way from i8 and i4 to the panel's type has packed. */
