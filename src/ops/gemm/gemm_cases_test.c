@@ -251,8 +251,8 @@ static void skinny_group_cases(void)
             }
 }
 
-/* Few rows of every pair, k's neighbours, and enough columns for vectors of them: read as they lie, or converted on the
- * way. Rows for one panel of a and for two; several k blocks, the last ones shorter. */
+/* Few rows of every pair, and enough columns for vectors of them: b is read as it lies, or converted on the way. Rows
+ * for one panel of a and for two; several k blocks, the last ones shorter. */
 static void skinny_column_cases(void)
 {
     static const int64_t rows[] = {1, 3, 6, 10, 13, 16}, ks[] = {31, 96, 1058, 2120};
@@ -265,6 +265,8 @@ static void skinny_column_cases(void)
                     s.zero = SAKER_I8;
                 if (s.group && (r + k) % 3 == 2)
                     s.group = 70;
+                gemm_case(s);
+                s.lb = ROWS;
                 gemm_case(s);
             }
 }

@@ -10,6 +10,7 @@
 #include "gemm_skinny_groups_neon_cpu.h"
 #include "gemm_skinny_neon_cpu.h"
 #elif !defined(SKR_LEVEL_scalar)
+#include "gemm_skinny_rows_x86_cpu.h"
 #include "gemm_skinny_x86_cpu.h"
 #endif
 
@@ -74,7 +75,7 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
         two_rows(job->k, (uint8_t *)panel(job, 0, batch, 0, 0));
 #elif defined(SKR_LEVEL_amx)
     side b = side_of(job, 1, batch);
-    if (!is_b && job->kind != SKR_GEMM_F32 && skinny_as_it_lies(job, &b))
+    if (!is_b && job->kind != SKR_GEMM_F32 && skinny_columns(job, &b))
         right_operand(job->a_batch_bytes, panel(job, 0, batch, 0, 0));
 #endif
 }
@@ -316,10 +317,25 @@ static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols
     }
 }
 #elif !defined(SKR_LEVEL_scalar)
+static bool skinny_as_it_lies(const job_t *job, const side *b)
+{
+    return skinny_columns(job, b) || skinny_rows(job, b);
+}
+
 static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
 {
-    char *room = (char *)(s->sums + 2 * s->job->tile.mr * s->ld);
-    skinny_by_columns(s->job, &s->a, &s->b, a, n0, cols, room, s->sums, s->ld);
+    const job_t *job = s->job;
+    float *sums = s->sums, *part = sums + job->tile_m * job->tile.mr * s->ld;
+    if (skinny_columns(job, &s->b)) {
+        char *room = (char *)(part + job->tile_m * job->tile.mr * s->ld);
+        skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, s->ld);
+        return;
+    }
+    for (int64_t block = 0; block < job->n_blocks; block++) {
+        skinny_by_rows(job, &s->b, a, block, n0, cols, block ? part : sums, s->ld);
+        if (block)
+            add_tile(s->f.ints, part, s->ld, sums, s->ld, sums, s->ld, (int)job->m, (int)s->ld);
+    }
 }
 #endif
 

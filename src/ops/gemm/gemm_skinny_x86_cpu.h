@@ -437,8 +437,7 @@ static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
 
-/* Whether few rows can use b as it lies. */
-static bool skinny_as_it_lies(const job_t *job, const side *b)
+static bool skinny_columns(const job_t *job, const side *b)
 {
     return skinny_kernel_of(job, b) != NULL;
 }
