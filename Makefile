@@ -158,7 +158,7 @@ $(BUILD)/saker: $(CLI_OBJECTS) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
 setup-build:
 	@sh tools/setup.sh build
 setup-test: setup-build
-	@TORCH=$(TORCH) sh tools/setup.sh test
+	@sh tools/setup.sh test
 
 demo: setup-build
 	@$(MAKE) --no-print-directory -j$(JOBS) all
@@ -166,8 +166,11 @@ demo: setup-build
 
 -include tests/tests.mk
 
+# Python's packages arrive while the libraries are built; test_abi looks for a header among them.
 test: setup-test
-	@$(MAKE) --no-print-directory -j$(JOBS) all test-build
+	@TORCH=$(TORCH) sh tools/setup.sh python & setup=$$!; $(MAKE) --no-print-directory -j$(JOBS) all; built=$$?; \
+	wait $$setup && [ $$built = 0 ]
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build
 	@TORCH=$(TORCH) BUILD=$(BUILD) MAKE="$(MAKE)" sh tools/run_tests.sh
 
 PY := $(firstword $(wildcard .venv/bin/python) python3)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes this machine ready: `setup.sh build` for make and make demo, `setup.sh test` for make test as well.
+# Makes this machine ready: `setup.sh build` for make and make demo; for make test as well `setup.sh test` (programs) and
+# `setup.sh python` (packages, which takes a minute or two and can go on beside the build).
 # Installs only what is missing, says what it installs, and without root says what is missing instead.
 # Python packages go into the private environment .venv; nothing else on the machine's Python changes.
 # SPDX-License-Identifier: Apache-2.0
@@ -36,7 +37,7 @@ install_packages() {
         { tail -5 /tmp/saker-setup.$$; rm -f /tmp/saker-setup.$$; return 1; }
     rm -f /tmp/saker-setup.$$
 }
-if [ -n "$need$want" ]; then
+if [ "$what" != python ] && [ -n "$need$want" ]; then
     if [ "$(id -u)" = 0 ] && have apt-get; then
         [ -z "$need" ] || install_packages $need || { say "could not install:$need"; exit 1; }
         for package in $want; do
@@ -47,7 +48,7 @@ if [ -n "$need$want" ]; then
         say "missing, so the tests that use them will be skipped:$want"
     fi
 fi
-[ "$what" = test ] || exit 0
+[ "$what" = python ] || exit 0
 
 # ---------------------------------------------------------------- Python packages
 py=.venv/bin/python

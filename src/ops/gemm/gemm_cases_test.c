@@ -268,6 +268,13 @@ static void skinny_column_cases(void)
                 gemm_case(s);
                 s.lb = ROWS;
                 gemm_case(s);
+                if (k < 2 || s.d == SAKER_I32)
+                    continue;
+                s.n *= 2;
+                s.act = SAKER_ACT_SILU;
+                s.gated = 1 + r % 2;
+                s.lb = r < 3 ? COLS : ROWS;
+                gemm_case(s);
             }
 }
 

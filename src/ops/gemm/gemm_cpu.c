@@ -274,11 +274,11 @@ static bool skinny_as_it_lies(const job_t *job, const side *b)
 
 /* The sums of columns n0 ... of few rows. Scratch memory holds the sums so far, those of a k block, and room for as
  * much as a's panel. */
-static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
+static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols, float *sums)
 {
     const job_t *job = s->job;
     int64_t ld = s->ld;
-    float *sums = s->sums, *part = sums + job->tile.mr * ld;
+    float *part = s->sums + job->tile.mr * ld;
     char *room = (char *)(part + job->tile.mr * ld);
     bool groups = false;
 #if defined(SKR_LEVEL_neonmm)
@@ -322,10 +322,10 @@ static bool skinny_as_it_lies(const job_t *job, const side *b)
     return skinny_columns(job, b) || skinny_rows(job, b);
 }
 
-static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols)
+static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols, float *sums)
 {
     const job_t *job = s->job;
-    float *sums = s->sums, *part = sums + job->tile_m * job->tile.mr * s->ld;
+    float *part = s->sums + job->tile_m * job->tile.mr * s->ld;
     if (skinny_columns(job, &s->b)) {
         char *room = (char *)(part + job->tile_m * job->tile.mr * s->ld);
         skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, s->ld);
@@ -334,29 +334,37 @@ static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols
     for (int64_t block = 0; block < job->n_blocks; block++) {
         skinny_by_rows(job, &s->b, a, block, n0, cols, block ? part : sums, s->ld);
         if (block)
-            add_tile(s->f.ints, part, s->ld, sums, s->ld, sums, s->ld, (int)job->m, (int)s->ld);
+            add_tile(s->f.ints, part, s->ld, sums, s->ld, sums, s->ld, (int)job->m, cols);
     }
 }
 #endif
 
 #if !defined(SKR_LEVEL_scalar)
-/* Few rows: all columns of the task at once, then the epilogue panel by panel. */
+/* Few rows: all columns of the task at once, then the epilogue panel by panel. Gated, the sums of gate and up are side
+ * by side, or in turn, as the columns of b are. */
 static void skinny_tiles(const task_state *s, int64_t n_first, int64_t n_panels)
 {
     const job_t *job = s->job;
-    int nr = job->tile.nr, rows = (int)job->m;
-    int64_t n0 = n_first * nr, left = job->n - n0;
-    int cols = left < n_panels * nr ? (int)left : (int)(n_panels * nr);
-    skinny_sums(s, panel(job, 0, s->batch, 0, 0), n0, cols); /* the k blocks of all panels follow each other */
+    int nr = job->tile.nr, rows = (int)job->m, pair = job->gated ? 2 : 1,
+        step = job->gated == SKR_GEMM_INTERLEAVED ? 2 : 1;
+    int64_t n0 = n_first / pair * nr, all = job->n / pair, left = all - n0, most = n_panels / pair * nr;
+    int cols = left < most ? (int)left : (int)most;
+    int64_t up = step == 2 ? 1 : most;             /* from gate's sums to up's */
+    const char *a = panel(job, 0, s->batch, 0, 0); /* the k blocks of all panels follow each other */
+    skinny_sums(s, a, n0 * step, cols * step, s->sums);
+    if (job->gated && step == 1)
+        skinny_sums(s, a, all + n0, cols, s->sums + up);
     for (int j = 0; j < cols; j += nr) {
-        _Alignas(64) float tile[MAX_MR * MAX_NR];
-        finish_columns c;
-        int n = cols - j < nr ? cols - j : nr;
-        finish_take_columns(job, &s->f, n0 + j, 1, n, &c);
-        for (int r = 0; r < rows; r++)
-            for (int i = 0; i < nr; i++)
-                tile[r * nr + i] = i < n ? s->sums[r * s->ld + j + i] : 0;
-        finish(job, &s->f, 0, rows, nr, &c, tile, NULL, NULL, NULL);
+        _Alignas(64) float tile[2][MAX_MR * MAX_NR];
+        finish_columns fc[2];
+        for (int h = 0; h < pair; h++) {
+            columns c = panel_columns(job, n_first + j / nr * pair + h);
+            finish_take_columns(job, &s->f, c.n0, c.step, c.n, &fc[h]);
+            for (int r = 0; r < rows; r++)
+                for (int i = 0; i < nr; i++)
+                    tile[h][r * nr + i] = i < c.n ? s->sums[r * s->ld + (j + i) * step + h * up] : 0;
+        }
+        finish(job, &s->f, 0, rows, nr, &fc[0], tile[0], job->gated ? &fc[1] : NULL, tile[1], NULL);
     }
 }
 #endif

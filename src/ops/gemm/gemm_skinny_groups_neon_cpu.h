@@ -292,8 +292,8 @@ static bool skinny_groups(const job_t *job, const side *b)
 {
     bool i8 = job->kind == SKR_GEMM_I8 && b->type == SKR_I4 && job->m <= job->tile.mr;
     bool bf16 = job->kind == SKR_GEMM_BF16 && (b->type == SKR_I4 || b->type == SKR_I8) && job->m <= 2;
-    return job->skinny && (i8 || bf16) && !job->packed && !job->gated && !job->b_zero.at.data &&
-           job->scaling == SKR_GEMM_GROUP && b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
+    return job->skinny && (i8 || bf16) && !job->packed && !job->b_zero.at.data && job->scaling == SKR_GEMM_GROUP &&
+           b->ks == 1 && job->group % SPAN == 0 && job->k % SPAN == 0;
 }
 
 /* Whether the tasks of a product will be groups_by_widening's. */

@@ -17,8 +17,8 @@ static bool skinny_direct(const job_t *job, const side *b)
     bool own = job->kind == SKR_GEMM_F32    ? b->type == SKR_F32 || widened
                : job->kind == SKR_GEMM_BF16 ? b->type == SKR_BF16
                                             : job->kind == SKR_GEMM_I8 && b->type == SKR_I8;
-    return job->skinny && own && !job->packed && !job->gated && job->m <= job->tile.mr &&
-           job->scaling < SKR_GEMM_BLOCK && (b->rs == 1 || b->ks == 1);
+    return job->skinny && own && !job->packed && job->m <= job->tile.mr && job->scaling < SKR_GEMM_BLOCK &&
+           (b->rs == 1 || b->ks == 1);
 }
 
 /* Where column n0 and k block `block` of b begin. */

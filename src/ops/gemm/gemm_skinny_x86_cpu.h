@@ -431,7 +431,7 @@ static bool skinny_converted(const job_t *job, const side *b)
 
 static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
 {
-    if (!job->skinny || job->packed || job->gated || job->scaling == SKR_GEMM_BLOCK || job->dbias.data || b->ks != 1 ||
+    if (!job->skinny || job->packed || job->scaling == SKR_GEMM_BLOCK || job->dbias.data || b->ks != 1 ||
         job->n < MOST_COLUMNS || job->kind == SKR_GEMM_INT)
         return NULL;
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
