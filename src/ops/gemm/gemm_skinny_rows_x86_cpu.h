@@ -230,8 +230,7 @@ static void strip_rows(const skinny_cols *c, int type, const strip *s, int64_t k
 static bool skinny_rows(const job_t *job, const side *b)
 {
     const bool apart = job->scaling == SKR_GEMM_GROUP && job->kind != SKR_GEMM_F32;
-    return job->skinny && !job->packed && job->scaling != SKR_GEMM_BLOCK && !job->dbias.data && b->rs == 1 &&
-           b->ks != 1 && job->kind != SKR_GEMM_INT && job->m <= MOST_ROWS && (!apart || job->seg <= MOST_STRIP_KS);
+    return skinny_able(job) && b->rs == 1 && b->ks != 1 && job->m <= MOST_ROWS && (!apart || job->seg <= MOST_STRIP_KS);
 }
 
 /* k's k0 ... of columns j ... j + n - 1 of the product: t (+)= them, times their scales if they have some. */

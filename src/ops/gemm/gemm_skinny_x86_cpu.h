@@ -429,10 +429,16 @@ static bool skinny_converted(const job_t *job, const side *b)
     return !moved(job, b) && !(widened && !scaled_here(job, 1));
 }
 
+/* Few rows, all of them one task's, and b is nothing that is in panels or scaled by blocks. */
+static bool skinny_able(const job_t *job)
+{
+    return job->skinny && job->m_panels <= job->tile_m && !job->packed && job->scaling != SKR_GEMM_BLOCK &&
+           !job->dbias.data && job->kind != SKR_GEMM_INT;
+}
+
 static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
 {
-    if (!job->skinny || job->packed || job->scaling == SKR_GEMM_BLOCK || job->dbias.data || b->ks != 1 ||
-        job->n < MOST_COLUMNS || job->kind == SKR_GEMM_INT)
+    if (!skinny_able(job) || b->ks != 1 || job->n < MOST_COLUMNS)
         return NULL;
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
