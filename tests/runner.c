@@ -287,7 +287,7 @@ static bool check_row(const target *t, const case_data *d, int64_t row, const ru
 static bool check_rows(const target *t, const case_data *d, const run_result *base)
 {
     int64_t m = d->s->row ? d->s->row(&d->c, 0, NULL, NULL) : 0, n = d->elements[0];
-    if (m < 2 || n == 0 || (t->cuda && d->s->cuda_rows_vary))
+    if (m < 2 || n == 0 || (t->cuda && d->s->cuda_rows_vary && d->s->cuda_rows_vary(&d->c)))
         return true;
     for (int i = 0; t->cuda && i < d->c.n_tensors; i++)
         if (!suite_compact(&d->c.tensor[i]))

@@ -404,6 +404,15 @@ static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_
     return m;
 }
 
+/* layer_norm, parameters of heads: a row alone has those of one. */
+static bool has_heads(const suite_case *c)
+{
+    for (int i = 0; i < c->n_tensors; i++)
+        if (!strcmp(c->tensor[i].field, "weight") && c->tensor[i].ndim == 2)
+            return true;
+    return false;
+}
+
 /* ---------------------------------------------------------------- the suites */
 
 #define SUITES(name, kind)                                                                                             \
@@ -435,12 +444,17 @@ static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_
     {                                                                                                                  \
         return one_row(c, row, one, slice, kind);                                                                      \
     }                                                                                                                  \
-    const suite skr_suite_##name = {                                                                                   \
-        .op = #name, .at = name##_at, .oracle = name##_oracle, .plain = name##_plain, .row = name##_row};              \
+    const suite skr_suite_##name = {.op = #name,                                                                       \
+                                    .at = name##_at,                                                                   \
+                                    .oracle = name##_oracle,                                                           \
+                                    .plain = name##_plain,                                                             \
+                                    .row = name##_row,                                                                 \
+                                    .cuda_rows_vary = kind == LAYER ? has_heads : NULL};                               \
     const suite skr_suite_##name##_backward = {.op = #name "_backward",                                                \
                                                .at = name##_backward_at,                                               \
                                                .oracle = name##_backward_oracle,                                       \
                                                .plain = name##_backward_plain,                                         \
-                                               .row = name##_row};
+                                               .row = name##_row,                                                      \
+                                               .cuda_rows_vary = kind == LAYER ? has_heads : NULL};
 SUITES(rms_norm, RMS)
 SUITES(layer_norm, LAYER)
