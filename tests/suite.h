@@ -110,7 +110,7 @@ typedef struct suite {
     /* Row ops: the case that computes row `row` alone. Returns the number of rows (also when one is NULL); NULL if not
      * a row op. */
     int64_t (*row)(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice);
-    /* Whether on a GPU a row alone goes to another kernel than among others, and so has other bits; NULL: it does not. */
+    /* Whether on a GPU a row alone goes to another kernel, and so has other bits than among others; NULL: never. */
     bool (*cuda_rows_vary)(const suite_case *c);
     /* Part of the names of kernels whose instructions are less exact than all others', or NULL. Only for them
      * suite_case.ran is set. */
