@@ -43,9 +43,12 @@ else
 WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),1))
 endif
 # Portable kernels: code for sm_80 and sm_90, and PTX of compute_80 for GPUs that came later. Hopper kernels: sm_90a.
+# TWICE: portable files that convert fp8, for which sm_90 has instructions; the others pass nvcc's front end once.
+TWICE := activation gemm gemm_fma gemm_mma norm norm_full norm_lean quantize
 GENCODE_sm80 := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80
 GENCODE_sm90 := -gencode arch=compute_90a,code=sm_90a
-NVCCFLAGS := -std=c++17 -O3 --compress-mode=size -Xptxas -v -Xptxas -warn-lmem-usage -fatbin
+NVCCFLAGS := -std=c++17 -O3
+FATBIN := --compress-mode=size -Xptxas -v -Xptxas -warn-lmem-usage -fatbin
 CU := $(if $(WITH_CUDA),$(wildcard src/ops/*/*_sm80.cu src/ops/*/*_sm90.cu))
 # ONLY="words", for work on one operation: kernel files whose name contains none of them become empty images.
 ONLY ?=
@@ -116,13 +119,21 @@ $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(STAMP)
 endef
 
 # A fatbin that spills registers fails, unless tools/spills.txt lists the kernel with its reason.
+define portable_rule
+$(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP) tools/portable_fatbin.sh
+	@mkdir -p $$(@D)
+	$(Q)NVCC='$(NVCC)' NVCCFLAGS='$(NVCCFLAGS)' sh tools/portable_fatbin.sh $$< $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
+	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
+endef
 define fatbin_rule
 $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP)
 	@mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
+	$(Q)$(NVCC) $(NVCCFLAGS) $(FATBIN) -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
-$(foreach f,$(CU),$(eval $(call $(if $(if $(ONLY),$(strip $(foreach o,$(ONLY),$(findstring $(o),$(notdir $(f))))),all),fatbin_rule,empty_rule),$(f))))
+left_out = $(if $(ONLY),$(if $(strip $(foreach o,$(ONLY),$(findstring $(o),$(notdir $(1))))),,yes))
+once = $(filter %_sm80,$(filter-out $(TWICE:%=%_sm80),$(basename $(notdir $(1)))))
+$(foreach f,$(CU),$(eval $(call $(if $(call left_out,$(f)),empty_rule,$(if $(call once,$(f)),portable_rule,fatbin_rule)),$(f))))
 
 $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 	@mkdir -p $(@D)

@@ -87,10 +87,12 @@ links = $(shell echo 'int main(void){return 0;}' | $(1) -x c - -o /dev/null 2>/d
 
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
 ASAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1
+# Of the levels the plain one and one that this kind of machine has: half of the build.
+ASAN_LEVELS := $(filter scalar neonmm avx2,$(LEVELS))
 asan_programs := runner test_args test_core test_sentences test_big test_threads test_rope test_gemm fuzz_replay
 test-asan:
 ifeq ($(call links,$(CC) $(ASAN)),yes)
-	@$(call inner,asan,$(CC),$(ASAN)) $(asan_programs:%=$(BUILD)/asan/tests/%)
+	@$(call inner,asan,$(CC),$(ASAN)) LEVELS='$(ASAN_LEVELS)' $(asan_programs:%=$(BUILD)/asan/tests/%)
 	$(call run_all,$(foreach p,$(filter-out runner fuzz_replay test_gemm,$(asan_programs)),"$(ASAN_ENV) $(BUILD)/asan/tests/$(p)") \
 	  "$(ASAN_ENV) $(BUILD)/asan/tests/test_gemm 25" "$(ASAN_ENV) $(BUILD)/asan/tests/fuzz_replay 20000" \
 	  "$(ASAN_ENV) $(BUILD)/asan/tests/runner --quick --every 10 --jobs $(JOBS)")

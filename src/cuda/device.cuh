@@ -440,6 +440,8 @@ SKR_DEVICE void wait_for_previous()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#else /* for sm_90 all the same: tools/portable_fatbin.sh */
+    asm volatile("// sm_90: griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
@@ -448,6 +450,8 @@ SKR_DEVICE void let_next_start()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#else
+    asm volatile("// sm_90: griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

@@ -26,9 +26,14 @@ SKR_DEVICE void attention_add_sums(float4 *to, const float (&x)[4])
     asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]),
                  "f"(x[3])
                  : "memory");
-#else
-    for (int e = 0; e < 4; e++)
-        atomicAdd((float *)to + e, x[e]);
+#else /* the same for sm_90: tools/portable_fatbin.sh */
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1; // sm_80\n\t"
+                 "red.relaxed.gpu.global.add.f32 [%0 + 4], %2; // sm_80\n\t"
+                 "red.relaxed.gpu.global.add.f32 [%0 + 8], %3; // sm_80\n\t"
+                 "red.relaxed.gpu.global.add.f32 [%0 + 12], %4; // sm_80\n\t"
+                 "// sm_90: red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+                 "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
 #endif
 }
 
