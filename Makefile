@@ -48,7 +48,8 @@ TWICE := activation gemm gemm_fma gemm_mma norm norm_full norm_lean quantize
 GENCODE_sm80 := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80
 GENCODE_sm90 := -gencode arch=compute_90a,code=sm_90a
 NVCCFLAGS := -std=c++17 -O3
-FATBIN := --compress-mode=size -Xptxas -v -Xptxas -warn-lmem-usage -fatbin
+PTXASFLAGS := -v -warn-lmem-usage
+COMPRESS := --compress-mode=size
 CU := $(if $(WITH_CUDA),$(wildcard src/ops/*/*_sm80.cu src/ops/*/*_sm90.cu))
 # ONLY="words", for work on one operation: kernel files whose name contains none of them become empty images.
 ONLY ?=
@@ -89,7 +90,7 @@ summary:
 
 # A change of flags rebuilds everything.
 STAMP := $(BUILD)/flags
-STATE := $(CC) $(CFLAGS) $(KERNEL_CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(ONLY)
+STATE := $(CC) $(CFLAGS) $(KERNEL_CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(PTXASFLAGS) $(COMPRESS) $(ONLY)
 $(shell mkdir -p $(BUILD); [ "$$(cat $(STAMP) 2>/dev/null)" = '$(STATE)' ] || echo '$(STATE)' > $(STAMP))
 
 $(shell [ "$$(cat $(BUILD)/commit 2>/dev/null)" = '$(COMMIT)' ] || echo '$(COMMIT)' > $(BUILD)/commit)
@@ -119,21 +120,17 @@ $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(STAMP)
 endef
 
 # A fatbin that spills registers fails, unless tools/spills.txt lists the kernel with its reason.
-define portable_rule
+define fatbin_rule
 $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP) tools/portable_fatbin.sh
 	@mkdir -p $$(@D)
-	$(Q)NVCC='$(NVCC)' NVCCFLAGS='$(NVCCFLAGS)' sh tools/portable_fatbin.sh $$< $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
+	$(Q)$(if $(call once,$(1)),$(portable_image),$(image)) > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
-define fatbin_rule
-$(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP)
-	@mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) $(FATBIN) -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@ > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
-	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
-endef
+portable_image = NVCC='$(NVCC)' NVCCFLAGS='$(NVCCFLAGS)' PTXASFLAGS='$(PTXASFLAGS)' COMPRESS='$(COMPRESS)' sh tools/portable_fatbin.sh $$< $$@
+image = $(NVCC) $(NVCCFLAGS) $(PTXASFLAGS:%=-Xptxas %) $(COMPRESS) -fatbin -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@
 left_out = $(if $(ONLY),$(if $(strip $(foreach o,$(ONLY),$(findstring $(o),$(notdir $(1))))),,yes))
 once = $(filter %_sm80,$(filter-out $(TWICE:%=%_sm80),$(basename $(notdir $(1)))))
-$(foreach f,$(CU),$(eval $(call $(if $(call left_out,$(f)),empty_rule,$(if $(call once,$(f)),portable_rule,fatbin_rule)),$(f))))
+$(foreach f,$(CU),$(eval $(call $(if $(call left_out,$(f)),empty_rule,fatbin_rule),$(f))))
 
 $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 	@mkdir -p $(@D)

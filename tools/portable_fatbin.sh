@@ -1,6 +1,6 @@
 #!/bin/sh
 # portable_fatbin.sh SOURCE OUT: the image of a portable CUDA file: code for sm_80 and sm_90, and PTX of compute_80.
-# NVCC and NVCCFLAGS come from the Makefile.
+# NVCC, NVCCFLAGS, PTXASFLAGS and COMPRESS come from the Makefile.
 #
 # nvcc's front end takes half of the time and would run once for each architecture; it makes the same PTX for both but
 # for what the source keeps apart. So it runs once, for compute_80, and the source writes such instructions twice: lines
@@ -12,7 +12,7 @@ trap 'rm -f "$out".80.* "$out".90.*' EXIT
 "$NVCC" $NVCCFLAGS -ptx -gencode arch=compute_80,code=compute_80 -MMD -MP -MF "$out.d" -MT "$out" "$source" -o "$out.80.ptx"
 sed -e 's/^\.target sm_80/.target sm_90/' -e '/\/\/ sm_80$/d' -e 's|// sm_90: ||' "$out.80.ptx" >"$out.90.ptx"
 for sm in 80 90; do
-    "$tools/ptxas" -arch=sm_$sm -m64 -v -warn-lmem-usage "$out.$sm.ptx" -o "$out.$sm.cubin"
+    "$tools/ptxas" -arch=sm_$sm -m64 $PTXASFLAGS "$out.$sm.ptx" -o "$out.$sm.cubin"
 done
-"$tools/fatbinary" --create="$out" -64 --compress-mode=size --image3=kind=ptx,sm=80,file="$out.80.ptx" \
+"$tools/fatbinary" --create="$out" -64 $COMPRESS --image3=kind=ptx,sm=80,file="$out.80.ptx" \
     --image3=kind=elf,sm=80,file="$out.80.cubin" --image3=kind=elf,sm=90,file="$out.90.cubin"

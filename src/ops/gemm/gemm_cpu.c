@@ -110,12 +110,6 @@ typedef struct task_state {
     char *b_panel; /* skinny: the panel at hand; gated: two */
 } task_state;
 
-/* Whether sums of segments are scaled apart. */
-SKR_FN bool scaled_apart(const job_t *job)
-{
-    return (job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP) && job->kind != SKR_GEMM_F32;
-}
-
 /* Scales of the columns of a panel of b in one k block. */
 static void take_scales(const task_state *s, int64_t block, columns c)
 {

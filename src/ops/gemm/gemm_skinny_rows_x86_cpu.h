@@ -26,7 +26,7 @@ SKR_FN void adjust_strip(const float *zeros, const float *scales, float *x)
 
 /* k's from k0 on of n columns from j on, in the panel's type: STRIP columns of each of `padded` k's, zeros where there
  * are none. */
-static void convert_strip(const skinny_cols *s, int64_t j, int n, int64_t k0, int k, int padded, char *to)
+static void convert_strip(const skinny_work *s, int64_t j, int n, int64_t k0, int k, int padded, char *to)
 {
     const job_t *job = s->job;
     const side *b = s->b;
@@ -170,46 +170,35 @@ SKR_FN void strip_sums(int kind, int type, int ROWS, const strip *s, const char 
 /* Rows of a that are taken together: a panel has whole such groups. */
 enum { ROWS_TOGETHER = TILE(F32, MR) % 4 ? 2 : 4 };
 
-#define STRIP_KERNEL(name, kind, type)                                                                                 \
-    SKR_IN_ORDER static void name##_one(const strip *s, const char *a, int64_t k, bool fresh, float *t, int64_t ld)    \
+#define STRIP_KERNELS(name, kind, type)                                                                                \
+    SKR_IN_ORDER static void name##_strip_one(const strip *s, const char *a, int64_t k, bool fresh, float *t,          \
+                                              int64_t ld)                                                              \
     {                                                                                                                  \
         strip_sums(kind, type, 1, s, a, k, fresh, t, ld);                                                              \
     }                                                                                                                  \
-    SKR_IN_ORDER static void name##_some(const strip *s, const char *a, int64_t k, bool fresh, float *t, int64_t ld)   \
+    SKR_IN_ORDER static void name##_strip_some(const strip *s, const char *a, int64_t k, bool fresh, float *t,         \
+                                               int64_t ld)                                                             \
     {                                                                                                                  \
         strip_sums(kind, type, ROWS_TOGETHER, s, a, k, fresh, t, ld);                                                  \
     }
-STRIP_KERNEL(f32_strip, SKR_GEMM_F32, SKR_F32)
-STRIP_KERNEL(f16_strip, SKR_GEMM_F32, SKR_F16)
-#if !HAS_BF16
-STRIP_KERNEL(bf16_strip, SKR_GEMM_F32, SKR_BF16)
-#elif !defined(SKR_LEVEL_amx)
-STRIP_KERNEL(bf16_strip, SKR_GEMM_BF16, SKR_BF16)
-#endif
-#if HAS_I8 && !defined(SKR_LEVEL_amx)
-STRIP_KERNEL(i8_strip, SKR_GEMM_I8, SKR_I8)
-#endif
-#undef STRIP_KERNEL
+WORD_TYPES(STRIP_KERNELS)
+#undef STRIP_KERNELS
 
 typedef void strip_kernel(const strip *s, const char *a, int64_t k, bool fresh, float *t, int64_t ld);
 
 /* type: of the strip. */
 static strip_kernel *strip_kernel_of(int kind, int type, bool one)
 {
-#if !defined(SKR_LEVEL_amx)
-#if HAS_I8
-    if (kind == SKR_GEMM_I8)
-        return one ? i8_strip_one : i8_strip_some;
-#endif
-    if (type == SKR_BF16)
-        return one ? bf16_strip_one : bf16_strip_some;
-#endif
-    (void)kind;
-    return type == SKR_F16 ? one ? f16_strip_one : f16_strip_some : one ? f32_strip_one : f32_strip_some;
+#define PICK(name, KIND, TYPE)                                                                                         \
+    if (kind == KIND && type == TYPE)                                                                                  \
+        return one ? name##_strip_one : name##_strip_some;
+    WORD_TYPES(PICK)
+#undef PICK
+    return NULL; /* no product has such a kind and such a strip */
 }
 
 /* All rows. t: `rows` rows of STRIP columns, rounded up to whole groups of rows (AMX: 16). */
-static void strip_rows(const skinny_cols *c, int type, const strip *s, int64_t k, bool fresh, float *t, int64_t ld)
+static void strip_rows(const skinny_work *c, int type, const strip *s, int64_t k, bool fresh, float *t, int64_t ld)
 {
     const job_t *job = c->job;
     const int m = (int)job->m, mr = job->tile.mr;
@@ -229,12 +218,12 @@ static void strip_rows(const skinny_cols *c, int type, const strip *s, int64_t k
 /* Whether few rows can use b as it lies. */
 static bool skinny_rows(const job_t *job, const side *b)
 {
-    const bool apart = job->scaling == SKR_GEMM_GROUP && job->kind != SKR_GEMM_F32;
-    return skinny_able(job) && b->rs == 1 && b->ks != 1 && job->m <= MOST_ROWS && (!apart || job->seg <= MOST_STRIP_KS);
+    return skinny_able(job) && b->rs == 1 && b->ks != 1 && job->m <= MOST_ROWS &&
+           (!scaled_apart(job) || job->seg <= MOST_STRIP_KS);
 }
 
 /* k's k0 ... of columns j ... j + n - 1 of the product: t (+)= them, times their scales if they have some. */
-static void strip_step(const skinny_cols *c, int64_t j, int n, int64_t k0, int k, bool fresh, bool apart, float *t,
+static void strip_step(const skinny_work *c, int64_t j, int n, int64_t k0, int k, bool fresh, bool apart, float *t,
                        int64_t ld)
 {
     _Alignas(64) char room[MOST_STRIP_KS * STRIP * 2 + STRIP_KS * STRIP * 4];
@@ -271,10 +260,10 @@ static void strip_step(const skinny_cols *c, int64_t j, int n, int64_t k0, int k
 static void skinny_by_rows(const job_t *job, const side *b, const char *panels, int64_t block, int64_t n0, int cols,
                            float *out, int64_t ld)
 {
-    const bool apart = job->scaling == SKR_GEMM_GROUP && job->kind != SKR_GEMM_F32;
+    const bool apart = scaled_apart(job);
     const int mr = job->tile.mr;
     const char *a = panels + block * job->m_panels * panel_bytes(job, mr, 0);
-    skinny_cols c = {.job = job,
+    skinny_work c = {.job = job,
                      .b = b,
                      .to_second = job->m_panels > 1 ? panel_bytes(job, mr, block) : 0,
                      .converted = skinny_converted(job, b)};

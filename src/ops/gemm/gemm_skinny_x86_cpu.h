@@ -14,18 +14,18 @@ enum { MOST_COLUMNS = 64, MOST_SUMS = MOST_COLUMNS * 16 };
 
 /* Columns of b, and the k's of a that are multiplied at a time: its panel or what rows_of_a makes, where it has two
  * panels so many bytes from one to the other. */
-typedef struct skinny_cols {
+typedef struct skinny_work {
     const job_t *job;
     const side *b;
     const char *a;
     int64_t to_second;
     bool converted;
-} skinny_cols;
+} skinny_work;
 
 /* Makes the sums over k k's from k0 on of `width` columns from j on: that of a column and a row is at
  * column * column_step + row * row_step. */
 typedef struct skinny_kernel {
-    void (*run)(const skinny_cols *c, int64_t j, int64_t k0, int64_t k, float *sums);
+    void (*run)(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums);
     int rows, width, column_step, row_step;
 } skinny_kernel;
 
@@ -35,14 +35,21 @@ typedef struct skinny_kernel {
 static const float *of_columns(const skr_gemm_matrix *m, int64_t begin, int64_t group, int64_t j, int columns,
                                float *room)
 {
-    for (int i = 0; m->at.data && i < columns; i++)
-        room[i] = one_float(m->at.type, m->at.data, begin + group * m->row + (j + i) * m->at.col_stride);
-    return m->at.data ? room : NULL;
+    const int64_t at = begin + group * m->row + j * m->at.col_stride, step = m->at.col_stride;
+    if (!m->at.data)
+        return NULL;
+    if (m->at.type == SKR_F32)
+        for (int i = 0; i < columns; i++)
+            room[i] = one_float(SKR_F32, m->at.data, at + i * step);
+    else
+        for (int i = 0; i < columns; i++)
+            room[i] = one_float(m->at.type, m->at.data, at + i * step);
+    return room;
 }
 
 /* k's from k0 on of some columns from j on in the panel's type, column after column, each in `pitch` elements; what is
  * left of `padded` k's is zeros. */
-static void convert_columns(const skinny_cols *s, int columns, int64_t j, int64_t k0, int k, int padded, int pitch,
+static void convert_columns(const skinny_work *s, int columns, int64_t j, int64_t k0, int k, int padded, int pitch,
                             char *to)
 {
     const job_t *job = s->job;
@@ -73,6 +80,24 @@ static void convert_columns(const skinny_cols *s, int columns, int64_t j, int64_
 
 /* ---------------------------------------------------------------- words turned around */
 
+/* The kinds, and the types of b, whose words registers hold: one(name, kind, type). AMX has its own way with the
+ * others.
+ */
+#if defined(SKR_LEVEL_amx)
+#define WORD_TYPES(one) one(f32, SKR_GEMM_F32, SKR_F32) one(f16, SKR_GEMM_F32, SKR_F16)
+#elif HAS_BF16
+#define WORD_TYPES(one)                                                                                                \
+    one(f32, SKR_GEMM_F32, SKR_F32) one(f16, SKR_GEMM_F32, SKR_F16) one(bf16, SKR_GEMM_BF16, SKR_BF16)                 \
+        one(i8, SKR_GEMM_I8, SKR_I8)
+#elif HAS_I8
+#define WORD_TYPES(one)                                                                                                \
+    one(f32, SKR_GEMM_F32, SKR_F32) one(f16, SKR_GEMM_F32, SKR_F16) one(bf16, SKR_GEMM_F32, SKR_BF16)                  \
+        one(i8, SKR_GEMM_I8, SKR_I8)
+#else
+#define WORD_TYPES(one)                                                                                                \
+    one(f32, SKR_GEMM_F32, SKR_F32) one(f16, SKR_GEMM_F32, SKR_F16) one(bf16, SKR_GEMM_F32, SKR_BF16)
+#endif
+
 #if defined(SKR_LEVEL_avx2)
 
 enum { MOST_ROWS = TILE(F32, MR), TURNED = 4 };
@@ -100,7 +125,7 @@ SKR_FN void turn_columns(int type, const char *b, int64_t pitch, vf v[TURNED])
 
 #else
 
-enum { MOST_ROWS = 16, TURNED = 8 };
+enum { MOST_ROWS = 16, TURNED = 8 }; /* AMX: as many, too */
 
 SKR_FN void turn_sixteen_words(const char *b, int64_t pitch, vf v[4])
 {
@@ -229,7 +254,7 @@ static const char *rows_of_a(int rows, int mr, const char *panels, const float *
 }
 
 /* ROWS rows and GROUPS vectors of columns. type: of b, or what it is converted to. */
-SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_cols *c, int64_t j, int64_t k0,
+SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_work *c, int64_t j, int64_t k0,
                          int64_t k, float *sums)
 {
     enum { MR = TILE(F32, MR), MOST = 16, AT_ONCE = 16, MOST_GROUPS = 4 };
@@ -292,7 +317,7 @@ SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_
 }
 
 #define WORD_KERNEL(name, kind, type, ROWS, GROUPS)                                                                    \
-    SKR_IN_ORDER static void name##_run(const skinny_cols *c, int64_t j, int64_t k0, int64_t k, float *sums)           \
+    SKR_IN_ORDER static void name##_run(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)           \
     {                                                                                                                  \
         word_columns(kind, type, ROWS, GROUPS, c, j, k0, k, sums);                                                     \
     }                                                                                                                  \
@@ -318,16 +343,9 @@ SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_
         return rows == 1 ? &name##_1 : rows <= 4 ? &name##_4 : rows <= 8 ? &name##_8 : &name##_all;                    \
     }
 #endif
-WORD_KERNELS(f32_columns, SKR_GEMM_F32, SKR_F32)
-WORD_KERNELS(f16_columns, SKR_GEMM_F32, SKR_F16)
-#if !HAS_BF16
-WORD_KERNELS(bf16_columns, SKR_GEMM_F32, SKR_BF16)
-#elif !defined(SKR_LEVEL_amx)
-WORD_KERNELS(bf16_columns, SKR_GEMM_BF16, SKR_BF16)
-#endif
-#if HAS_I8 && !defined(SKR_LEVEL_amx)
-WORD_KERNELS(i8_columns, SKR_GEMM_I8, SKR_I8)
-#endif
+#define COLUMNS(name, kind, type) WORD_KERNELS(name##_columns, kind, type)
+WORD_TYPES(COLUMNS)
+#undef COLUMNS
 #undef WORD_KERNELS
 #undef WORD_KERNEL
 
@@ -362,7 +380,7 @@ static void right_operand(int64_t bytes, char *panel)
 /* 64 columns. K's that do not fill a step get zeros after them, as a has. Converted: a few steps at a time, a line more
  * from column to column than they have, which spreads them over L1. */
 #define AMX_COLUMNS(name, dot, SIZE)                                                                                   \
-    static void name##_run(const skinny_cols *c, int64_t j, int64_t k0, int64_t k, float *sums)                        \
+    static void name##_run(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)                        \
     {                                                                                                                  \
         enum { AT_ONCE = 256 / SIZE, PITCH = AT_ONCE + 64 / SIZE };                                                    \
         _Alignas(64) char room[MOST_COLUMNS * PITCH * SIZE];                                                           \
@@ -406,20 +424,18 @@ AMX_COLUMNS(amx_i8_columns, _tile_dpbssd, 1)
 /* For columns of that type; NULL: none. */
 static const skinny_kernel *kernel_for(int kind, int type, int rows)
 {
-#if defined(SKR_LEVEL_amx)
-    if (kind == SKR_GEMM_BF16 || kind == SKR_GEMM_I8)
-        return rows > 16 ? NULL : kind == SKR_GEMM_BF16 ? &amx_bf16_columns : &amx_i8_columns;
-#elif HAS_I8
-    if (kind == SKR_GEMM_I8 && rows <= MOST_ROWS)
-        return i8_columns(rows);
-#endif
-#if !defined(SKR_LEVEL_amx)
-    if (type == SKR_BF16 && rows <= MOST_ROWS)
-        return bf16_columns(rows);
-#endif
-    if (kind != SKR_GEMM_F32 || rows > MOST_ROWS)
+    if (rows > MOST_ROWS)
         return NULL;
-    return type == SKR_F16 ? f16_columns(rows) : f32_columns(rows);
+#if defined(SKR_LEVEL_amx)
+    if (kind != SKR_GEMM_F32)
+        return kind == SKR_GEMM_BF16 ? &amx_bf16_columns : &amx_i8_columns;
+#endif
+#define PICK(name, KIND, TYPE)                                                                                         \
+    if (kind == KIND && type == TYPE)                                                                                  \
+        return name##_columns(rows);
+    WORD_TYPES(PICK)
+#undef PICK
+    return NULL;
 }
 
 /* Whether b has another type than is multiplied: f16 and bf16 become f32 in registers. */
@@ -449,18 +465,15 @@ static bool skinny_columns(const job_t *job, const side *b)
 }
 
 /* t = sums * scales (+ what t holds), of the columns from `first` on and the group of k0. */
-static void scale_sums(const skinny_cols *c, const skinny_kernel *kernel, int64_t first, int64_t k0, bool fresh,
+static void scale_sums(const skinny_work *c, const skinny_kernel *kernel, int64_t first, int64_t k0, bool fresh,
                        const float *sums, float *t)
 {
     const job_t *job = c->job;
-    const skr_gemm_matrix *m = &job->b_scale;
     const int ints = job->kind == SKR_GEMM_I8, all = kernel->width * kernel->rows;
     _Alignas(64) float scales[MOST_COLUMNS];
-    for (int i = 0; i < kernel->width; i++)
-        scales[i] = m->at.data
-                        ? ((const float *)
-                               m->at.data)[c->b->scale_at + k0 / job->group * m->row + (first + i) * m->at.col_stride]
-                        : 1.0f;
+    if (!of_columns(&job->b_scale, c->b->scale_at, k0 / job->group, first, kernel->width, scales))
+        for (int i = 0; i < kernel->width; i++)
+            scales[i] = 1.0f;
     for (int i = 0; i < all; i += SKR_LANES) { /* some columns of a row, or all rows of a column */
         vf scale = kernel->column_step == 1 ? v_load(SKR_F32, scales, i % kernel->width) : v_set1(scales[i / 16]);
         vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, i);
@@ -469,11 +482,11 @@ static void scale_sums(const skinny_cols *c, const skinny_kernel *kernel, int64_
 }
 
 /* Sums of a k block, of the columns from `first` on. */
-static void block_of_columns(skinny_cols *c, const skinny_kernel *kernel, const char *a, int64_t first, int64_t block,
+static void block_of_columns(skinny_work *c, const skinny_kernel *kernel, const char *a, int64_t first, int64_t block,
                              float *t)
 {
     const job_t *job = c->job;
-    const bool apart = job->scaling == SKR_GEMM_GROUP && job->kind != SKR_GEMM_F32;
+    const bool apart = scaled_apart(job);
     const bool fewer = kernel->column_step == 1 && kernel->rows < job->tile.mr; /* rows_of_a left the others out */
     const int rows = fewer ? kernel->rows : job->tile.mr;
     const int64_t before = block * job->m_panels * panel_bytes(job, rows, 0);
@@ -495,8 +508,8 @@ static void skinny_by_columns(const job_t *job, const side *a, const side *b, co
                               char *room, float *out, int64_t ld)
 {
     const skinny_kernel *kernel = skinny_kernel_of(job, b);
-    const bool ints = job->kind == SKR_GEMM_I8 && job->scaling != SKR_GEMM_GROUP;
-    skinny_cols c = {.job = job, .b = b, .converted = skinny_converted(job, b)};
+    const bool ints = job->kind == SKR_GEMM_I8 && !scaled_apart(job);
+    skinny_work c = {.job = job, .b = b, .converted = skinny_converted(job, b)};
     const char *rows = panels;
     if (kernel->column_step == 1) {
         bool in_order = job->kind == SKR_GEMM_F32 && a->type == SKR_F32 && a->ks == 1 && !job->gather.data;

@@ -407,10 +407,8 @@ static int64_t one_row(const suite_case *c, int64_t row, suite_case *one, suite_
 /* layer_norm, parameters of heads: a row alone has those of one. */
 static bool has_heads(const suite_case *c)
 {
-    for (int i = 0; i < c->n_tensors; i++)
-        if (!strcmp(c->tensor[i].field, "weight") && c->tensor[i].ndim == 2)
-            return true;
-    return false;
+    int weight = suite_index(c, "weight");
+    return weight >= 0 && c->tensor[weight].ndim == 2;
 }
 
 /* ---------------------------------------------------------------- the suites */
