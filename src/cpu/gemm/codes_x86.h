@@ -22,12 +22,15 @@ typedef struct code_columns {
 
 enum { CODES_AHEAD = 256 }; /* bytes that a column is asked for early: on a Xeon there are 16 to 64 at a time */
 
-SKR_FN const uint8_t *codes_of(int type, const code_columns *c, int i)
+/* The first column, and the bytes from one to the next. */
+SKR_FN const uint8_t *codes_of(int type, const code_columns *c)
 {
-    int64_t at = c->at + i * c->rs;
-    const uint8_t *from = (const uint8_t *)c->data + (type == SKR_I4 ? at / 2 : at);
-    _mm_prefetch((const char *)from + CODES_AHEAD, _MM_HINT_T0);
-    return from;
+    return (const uint8_t *)c->data + (type == SKR_I4 ? c->at / 2 : c->at);
+}
+
+SKR_FN int64_t codes_step(int type, const code_columns *c)
+{
+    return type == SKR_I4 ? c->rs / 2 : c->rs;
 }
 
 #if defined(SKR_LEVEL_avx2)
@@ -72,10 +75,11 @@ SKR_FN vf some_floats(int type, const uint8_t *from, vf zero, vf scale)
 /* (code - zero) * scale. */
 SKR_FN int codes_to_floats(int type, const code_columns *c)
 {
-    int n = c->n - c->n % SKR_LANES;
-    for (int i = 0; i < c->columns; i++) {
-        const uint8_t *from = codes_of(type, c, i);
-        float *to = (float *)c->to + i * c->pitch;
+    const int n = c->n - c->n % SKR_LANES;
+    const uint8_t *from = codes_of(type, c);
+    float *to = c->to;
+    for (int i = 0; i < c->columns; i++, from += codes_step(type, c), to += c->pitch) {
+        _mm_prefetch((const char *)from + CODES_AHEAD, _MM_HINT_T0);
         vf zero = v_set1(c->zeros ? c->zeros[i] : 0.0f), scale = v_set1(c->scales ? c->scales[i] : 1.0f);
         for (int k = 0; k < n; k += SKR_LANES)
             v_store_float(SKR_F32, to, k, some_floats(type, from + (type == SKR_I4 ? k / 2 : k), zero, scale));
@@ -92,47 +96,73 @@ SKR_FN __m512i bf16_table(float zero)
     return _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v_bits(values), 16)));
 }
 
-/* code - zero, which is exact. */
+/* 32 codes less zero, which is exact; of i4 the table has them so. */
+SKR_FN void some_bf16(int type, const uint8_t *from, __m512i table, const float *zero, uint16_t *to)
+{
+    if (type == SKR_I4) {
+        __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+        wide = _mm512_or_si512(wide, _mm512_slli_epi32(wide, 12));
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(wide, table));
+    } else {
+        vf low = plain_bytes(from), high = plain_bytes(from + 16);
+        if (zero)
+            low = v_sub(low, v_set1(*zero)), high = v_sub(high, v_set1(*zero));
+        _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+
 SKR_FN int codes_to_bf16(int type, const code_columns *c)
 {
-    int n = c->n - c->n % 32;
+    enum { AT_ONCE = 128 };
+    const int n = c->n - c->n % 32;
+    const uint8_t *from = codes_of(type, c);
+    uint16_t *to = c->to;
     __m512i table = bf16_table(0.0f);
-    for (int i = 0; i < c->columns; i++) {
-        const uint8_t *from = codes_of(type, c, i);
-        uint16_t *to = (uint16_t *)c->to + i * c->pitch;
-        vf zero = v_set1(c->zeros ? c->zeros[i] : 0.0f);
-        if (type == SKR_I4 && c->zeros)
-            table = bf16_table(c->zeros[i]);
-        for (int k = 0; k < n; k += 32)
-            if (type == SKR_I4) {
-                __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(from + k / 2)));
-                wide = _mm512_or_si512(wide, _mm512_slli_epi32(wide, 12));
-                _mm512_storeu_si512(to + k, _mm512_permutexvar_epi16(wide, table));
-            } else {
-                vf low = plain_bytes(from + k), high = plain_bytes(from + k + 16);
-                if (c->zeros)
-                    low = v_sub(low, zero), high = v_sub(high, zero);
-                _mm512_storeu_si512(to + k, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-            }
+    for (int i = 0; i < c->columns; i++, from += codes_step(type, c), to += c->pitch) {
+        const float *zero = c->zeros ? c->zeros + i : NULL;
+        int k = 0;
+        _mm_prefetch((const char *)from + CODES_AHEAD, _MM_HINT_T0);
+        if (type == SKR_I8)
+            _mm_prefetch((const char *)from + CODES_AHEAD + 64, _MM_HINT_T0);
+        if (type == SKR_I4 && zero)
+            table = bf16_table(*zero);
+        for (; k + AT_ONCE <= n; k += AT_ONCE)
+            UNROLLED
+        for (int u = 0; u < AT_ONCE; u += 32)
+            some_bf16(type, from + (type == SKR_I4 ? (k + u) / 2 : k + u), table, zero, to + k + u);
+        for (; k < n; k += 32)
+            some_bf16(type, from + (type == SKR_I4 ? k / 2 : k), table, zero, to + k);
     }
     return n;
 }
 #endif
 
 #if HAS_I8
-SKR_FN int nibbles_to_bytes(const code_columns *c)
+/* 64 codes. */
+SKR_FN void some_bytes(const uint8_t *from, int8_t *to)
 {
     const __m512i low = _mm512_set1_epi8(15);
     const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
-    int n = c->n - c->n % 64;
-    for (int i = 0; i < c->columns; i++) {
-        const uint8_t *from = codes_of(SKR_I4, c, i);
-        int8_t *to = (int8_t *)c->to + i * c->pitch;
-        for (int k = 0; k < n; k += 64) {
-            __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(from + k / 2)));
-            wide = _mm512_and_si512(_mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)), low);
-            _mm512_storeu_si512(to + k, _mm512_shuffle_epi8(table, wide));
-        }
+    __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)from));
+    wide = _mm512_and_si512(_mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)), low);
+    _mm512_storeu_si512(to, _mm512_shuffle_epi8(table, wide));
+}
+
+SKR_FN int nibbles_to_bytes(const code_columns *c)
+{
+    enum { AT_ONCE = 128 };
+    const int n = c->n - c->n % 64;
+    const uint8_t *from = codes_of(SKR_I4, c);
+    int8_t *to = c->to;
+    for (int i = 0; i < c->columns; i++, from += codes_step(SKR_I4, c), to += c->pitch) {
+        int k = 0;
+        _mm_prefetch((const char *)from + CODES_AHEAD, _MM_HINT_T0);
+        for (; k + AT_ONCE <= n; k += AT_ONCE)
+            UNROLLED
+        for (int u = 0; u < AT_ONCE; u += 64)
+            some_bytes(from + (k + u) / 2, to + k + u);
+        for (; k < n; k += 64)
+            some_bytes(from + k / 2, to + k);
     }
     return n;
 }

@@ -80,16 +80,22 @@ SKR_FN void amx_stored(const void *p)
     __asm__ volatile("" ::"r"(p) : "memory");
 }
 
-/* Tiles 0 to 3 hold the result, 4 and 5 rows of a, 6 and 7 columns of b: all 16 rows of 64 bytes. */
-static void amx_begin(void)
+/* Tiles have 16 rows of 64 bytes, but for the first five. */
+static void amx_shape(int rows, int bytes)
 {
     _Alignas(64) uint8_t config[64] = {1};
     for (int i = 0; i < 8; i++) {
-        config[16 + 2 * i] = 64;
-        config[48 + i] = 16;
+        config[16 + 2 * i] = (uint8_t)(i < 5 ? bytes : 64);
+        config[48 + i] = (uint8_t)(i < 5 ? rows : 16);
     }
     amx_stored(config);
     _tile_loadconfig(config);
+}
+
+/* Tiles 0 to 3 hold the result, 4 and 5 rows of a, 6 and 7 columns of b. */
+static void amx_begin(void)
+{
+    amx_shape(16, 64);
 }
 
 static void amx_end(void)

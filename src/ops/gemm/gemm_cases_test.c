@@ -249,6 +249,17 @@ static void skinny_group_cases(void)
                 s.lb = COLS;
                 gemm_case(s);
             }
+    static const int64_t dot_ks[] = {128, 200, 1056, 2176}, dot_groups[] = {128, 256, 4096};
+    for (int i = 0; i < 60; i++) { /* i4 in whole runs of 128, times up to four rows of i8, and five */
+        spec s = {.a = SAKER_I8, .b = SAKER_I4, .d = i % 2 ? SAKER_F32 : SAKER_BF16, .scaling = SAKER_GEMM_SCALE_GROUP};
+        s.m = 1 + i % 5;
+        s.n = 64 + i;
+        s.k = dot_ks[i / 5 % 4];
+        s.group = dot_groups[i / 20];
+        s.lb = COLS;
+        s.batch = i % 7 == 3;
+        gemm_case(s);
+    }
 }
 
 /* Few rows of every pair, and enough columns for vectors of them: b is read as it lies, or converted on the way. Rows

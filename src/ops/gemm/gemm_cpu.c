@@ -53,6 +53,14 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
     int64_t rows = is_b ? job->n : job->m;
     int64_t whole = rows / R < end ? rows / R : end; /* panels without missing rows */
     int granule = is_b ? job->tile.kb : job->tile.ka;
+#if defined(SKR_GEMM_SKINNY_X86_CPU_H)
+    side b = side_of(job, 1, batch);
+    if (!is_b && skinny_columns(job, &b)) { /* all rows at once */
+        if (first == 0)
+            pack_few_rows(job, &s, &b, panel(job, 0, batch, 0, 0));
+        return;
+    }
+#endif
     for (int64_t block = 0; block < job->n_blocks; block++) {
         int64_t p = first;
         bool in_place = is_b ? !job->gated : !job->gather.data;
@@ -73,10 +81,6 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
     side b = side_of(job, 1, batch);
     if (!is_b && skinny_widened(job, &b)) /* one panel: its k blocks follow each other */
         two_rows(job->k, (uint8_t *)panel(job, 0, batch, 0, 0));
-#elif defined(SKR_LEVEL_amx)
-    side b = side_of(job, 1, batch);
-    if (!is_b && job->kind != SKR_GEMM_F32 && skinny_columns(job, &b))
-        right_operand(job->a_batch_bytes, panel(job, 0, batch, 0, 0));
 #endif
 }
 
@@ -321,8 +325,7 @@ static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols
     const job_t *job = s->job;
     float *part = s->sums + job->tile_m * job->tile.mr * s->ld;
     if (skinny_columns(job, &s->b)) {
-        char *room = (char *)(part + job->tile_m * job->tile.mr * s->ld);
-        skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, s->ld);
+        skinny_by_columns(job, &s->b, a, n0, cols, sums, s->ld);
         return;
     }
     for (int64_t block = 0; block < job->n_blocks; block++) {

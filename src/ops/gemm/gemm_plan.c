@@ -114,14 +114,15 @@ static void count_tiles(skr_gemm_job *job)
     job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
 }
 
-/* Few rows: tasks of `columns` columns of b, fewer until there are enough of them. */
+/* Few rows: tasks of `columns` columns of b, fewer until there are enough of them; not fewer than four panels or 64
+ * columns, which x86-64 takes at a time. */
 static void cut_columns(skr_gemm_job *job, int64_t columns, int64_t tasks)
 {
-    int pair = job->gated ? 2 : 1;
+    int pair = job->gated ? 2 : 1, fewest = skr_min(4, 64 / job->tile.nr) * pair;
     job->tile_n = skr_max(1, skr_min(job->n_panels, columns / job->tile.nr / pair * pair));
     for (;;) {
         count_tiles(job);
-        if (skr_mul(job->m_tiles, job->n_tiles) >= tasks || job->tile_n <= 4 * pair)
+        if (skr_mul(job->m_tiles, job->n_tiles) >= tasks || job->tile_n <= fewest)
             return;
         job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
     }

@@ -91,6 +91,8 @@ SKR_FN vf strip_words(int kind, int type, const strip *s, int64_t k, int column)
 
 #if defined(SKR_LEVEL_amx)
 
+enum { STEP_BYTES = 2 * 16 * 64 }; /* of the panel of a, 32 rows */
+
 #define AMX_STRIP(name, dot, SIZE)                                                                                     \
     static void name(const strip *s, const char *a, int64_t k, bool fresh, float *t, int64_t ld)                       \
     {                                                                                                                  \
@@ -156,7 +158,7 @@ SKR_FN void strip_sums(int kind, int type, int ROWS, const strip *s, const char 
         ask_next(s, p, per);
         UNROLLED
         for (int i = 0; i < NV; i++)
-            add_words(kind, ROWS, a, 0, strip_words(kind, type, s, p, i * SKR_LANES), acc[i], &extra[i]);
+            add_words(kind, ROWS, a, strip_words(kind, type, s, p, i * SKR_LANES), acc[i], &extra[i]);
     }
     UNROLLED
     for (int i = 0; i < NV * ROWS; i++) {
@@ -267,6 +269,9 @@ static void skinny_by_rows(const job_t *job, const side *b, const char *panels, 
                      .b = b,
                      .to_second = job->m_panels > 1 ? panel_bytes(job, mr, block) : 0,
                      .converted = skinny_converted(job, b)};
+#if defined(SKR_LEVEL_amx)
+    amx_shape((int)job->m, 64);
+#endif
     int64_t padded;
     for (int64_t g = 0, k; g < job->segs && (k = segment_k(job, block, g, &padded)); g++) {
         const int64_t k0 = (block * job->segs + g) * job->seg, at_once = apart ? k : STRIP_KS;

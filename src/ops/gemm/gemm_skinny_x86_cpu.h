@@ -8,75 +8,8 @@
 #ifndef SKR_GEMM_SKINNY_X86_CPU_H
 #define SKR_GEMM_SKINNY_X86_CPU_H
 
-#include "gemm_pack_cpu.h"
-
-enum { MOST_COLUMNS = 64, MOST_SUMS = MOST_COLUMNS * 16 };
-
-/* Columns of b, and the k's of a that are multiplied at a time: its panel or what rows_of_a makes, where it has two
- * panels so many bytes from one to the other. */
-typedef struct skinny_work {
-    const job_t *job;
-    const side *b;
-    const char *a;
-    int64_t to_second;
-    bool converted;
-} skinny_work;
-
-/* Makes the sums over k k's from k0 on of `width` columns from j on: that of a column and a row is at
- * column * column_step + row * row_step. */
-typedef struct skinny_kernel {
-    void (*run)(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums);
-    int rows, width, column_step, row_step;
-} skinny_kernel;
-
-/* ---------------------------------------------------------------- columns as they lie, or converted */
-
-/* Zero points, or scales, of group `group` of some columns from j on; NULL: there are none. */
-static const float *of_columns(const skr_gemm_matrix *m, int64_t begin, int64_t group, int64_t j, int columns,
-                               float *room)
-{
-    const int64_t at = begin + group * m->row + j * m->at.col_stride, step = m->at.col_stride;
-    if (!m->at.data)
-        return NULL;
-    if (m->at.type == SKR_F32)
-        for (int i = 0; i < columns; i++)
-            room[i] = one_float(SKR_F32, m->at.data, at + i * step);
-    else
-        for (int i = 0; i < columns; i++)
-            room[i] = one_float(m->at.type, m->at.data, at + i * step);
-    return room;
-}
-
-/* k's from k0 on of some columns from j on in the panel's type, column after column, each in `pitch` elements; what is
- * left of `padded` k's is zeros. */
-static void convert_columns(const skinny_work *s, int columns, int64_t j, int64_t k0, int k, int padded, int pitch,
-                            char *to)
-{
-    const job_t *job = s->job;
-    const side *b = s->b;
-    const int size = kind_bytes(job->kind);
-    float zeros[MOST_COLUMNS], scales[MOST_COLUMNS];
-    code_columns c = {.data = b->data, .rs = b->rs, .type = b->type, .columns = columns, .pitch = pitch};
-    for (int p = 0; p < k; p += c.n) { /* of one group */
-        c.n = k - p;
-        if (job->scaling == SKR_GEMM_GROUP) {
-            int64_t group = (k0 + p) / job->group, left = (group + 1) * job->group - k0 - p;
-            c.n = left < c.n ? (int)left : c.n;
-            c.zeros = of_columns(&job->b_zero, b->zero_at, group, j, columns, zeros);
-            c.scales = scaled_here(job, 1) ? of_columns(&job->b_scale, b->scale_at, group, j, columns, scales) : NULL;
-        }
-        c.at = b->at + j * b->rs + k0 + p;
-        c.to = to + p * size;
-        const int done = convert_codes(job->kind, &c);
-        for (int i = 0; i < columns; i++)
-            for (int q = done, n; q < c.n; q += n) {
-                n = c.n - q < CHUNK ? c.n - q : CHUNK;
-                take_run(job, b, c.at + i * b->rs + q, 1, j + i, k0 + p + q, true, n, c.to, (int64_t)i * pitch + q);
-            }
-    }
-    for (int i = 0; k < padded && i < columns; i++)
-        __builtin_memset(to + ((int64_t)i * pitch + k) * size, 0, (size_t)((padded - k) * size));
-}
+#include "gemm_skinny_dots_x86_cpu.h"
+#include "gemm_skinny_work_x86_cpu.h"
 
 /* ---------------------------------------------------------------- words turned around */
 
@@ -188,13 +121,12 @@ SKR_FN void turn_columns(int type, const char *b, int64_t pitch, vf v[TURNED])
 
 #endif
 
-/* Lines that a vector of columns will need soon. */
-SKR_FN void ask_early(const char *b, int64_t pitch)
+/* Lines that columns will need soon, so many bytes on. */
+SKR_FN void ask_early(int columns, const char *b, int64_t pitch, int64_t bytes)
 {
-    enum { EARLY = 512 }; /* bytes */
     UNROLLED
-    for (int i = 0; i < SKR_LANES; i++)
-        _mm_prefetch(b + i * pitch + EARLY, _MM_HINT_T1);
+    for (int i = 0; i < columns; i++)
+        _mm_prefetch(b + i * pitch + bytes, _MM_HINT_T1);
 }
 
 /* One word of a vector of columns, of which `bytes` bytes are there. */
@@ -226,39 +158,49 @@ SKR_FN vf add_word(int kind, float word, vf v, vf acc)
 
 /* The same for ROWS rows, whose words of a are side by side. i8: a + 128, and 128 times the columns in extra, as in
  * micro_i8. */
-SKR_FN void add_words(int kind, int ROWS, const char *a, int64_t to_second, vf v, vf *acc, vf *extra)
+SKR_FN void add_words(int kind, int ROWS, const char *a, vf v, vf *acc, vf *extra)
 {
-    enum { MR = TILE(F32, MR) };
     const uint32_t flip = kind == SKR_GEMM_I8 ? 0x80808080 : 0;
     if (kind == SKR_GEMM_I8)
         *extra = add_word(kind, skr_float(flip), v, *extra);
     UNROLLED
     for (int r = 0; r < ROWS; r++) {
-        float word = *(const float *)(a + (r < MR ? r * 4 : to_second + (r - MR) * 4));
+        float word = ((const float *)a)[r];
         acc[r] = add_word(kind, flip ? skr_float(skr_bits(word) ^ flip) : word, v, acc[r]);
     }
 }
 
-/* The rows of a that a kernel takes, zeros where a has fewer: side by side for each word, so that one row stays in L1;
- * more than a panel has, as its panels lie. room: for as much as a panel. */
-static const char *rows_of_a(int rows, int mr, const char *panels, const float *as_it_lies, int64_t words, char *room)
+/* a as the kernels of columns take it: words of `rows` rows side by side, zeros where it has fewer. */
+static void words_of_rows(const job_t *job, const side *a, int rows, char *to)
 {
-    if (rows >= mr)
-        return panels;
-    if (rows == 1 && as_it_lies)
-        return (const char *)as_it_lies;
-    for (int64_t p = 0; p < words; p++)
-        for (int r = 0; r < rows; r++)
-            ((float *)room)[p * rows + r] = ((const float *)panels)[p * mr + r];
-    return room;
+    const int per = 4 / kind_bytes(job->kind); /* k's of a word */
+    for (int64_t block = 0; block < job->n_blocks; block++, to += panel_bytes(job, rows, 0)) {
+        int64_t padded;
+        for (int64_t g = 0, k; g < job->segs && (k = segment_k(job, block, g, &padded)); g++) {
+            const int64_t k0 = (block * job->segs + g) * job->seg;
+            float *words = (float *)to + g * job->seg_pad / per * rows;
+            for (int64_t p = 0; p < padded; p += CHUNK, words += CHUNK / per * rows) {
+                const int n = k - p < CHUNK ? (int)(k - p) : CHUNK,
+                          all = padded - p < CHUNK ? (int)(padded - p) : CHUNK;
+                for (int r = 0; r < rows; r++) {
+                    float run[CHUNK] = {0};
+                    int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
+                    if (from >= 0)
+                        take_run(job, a, a->at + from * a->rs + (k0 + p) * a->ks, a->ks, r, k0 + p, true, n, run, 0);
+                    for (int w = 0; w < all / per; w++)
+                        words[w * rows + r] = run[w];
+                }
+            }
+        }
+    }
 }
 
 /* ROWS rows and GROUPS vectors of columns. type: of b, or what it is converted to. */
 SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_work *c, int64_t j, int64_t k0,
                          int64_t k, float *sums)
 {
-    enum { MR = TILE(F32, MR), MOST = 16, AT_ONCE = 16, MOST_GROUPS = 4 };
-    const int step = (ROWS < MR ? ROWS : MR) * 4, size = skr_type_bytes(type);
+    enum { MOST = 16, AT_ONCE = 16, MOST_GROUPS = 4 };
+    const int step = ROWS * 4, size = skr_type_bytes(type);
     const int per = kind == SKR_GEMM_F32 ? 1 : 4 / size,
               bytes = per * size; /* k's of a word, and what they take of b */
     _Alignas(64) char room[SKR_LANES * MOST_GROUPS * CHUNK * 4];
@@ -288,13 +230,13 @@ SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_
         for (int g = 0; g < GROUPS; g++) { /* a line of each column is used up at once */
             const char *at = from + SKR_LANES * g * pitch + w * bytes;
             if (ROWS == 1 && type == SKR_F32 && SKR_LANES == 16 && !c->converted)
-                ask_early(at, pitch); /* from memory 12 % faster, from L3 slower: gemm.md */
+                ask_early(SKR_LANES, at, pitch, 512); /* from memory 12 % faster, from L3 slower: gemm.md */
             for (int u = 0; u < AT_ONCE; u += TURNED) {
                 vf v[TURNED];
                 turn_columns(type, at + u * bytes, pitch, v);
                 UNROLLED
                 for (int i = 0; i < TURNED; i++)
-                    add_words(kind, ROWS, a + (w + u + i) * step, c->to_second, v[i], acc + g * ROWS, &extra[g]);
+                    add_words(kind, ROWS, a + (w + u + i) * step, v[i], acc + g * ROWS, &extra[g]);
             }
         }
         for (; w < all; w++)
@@ -302,7 +244,7 @@ SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_
         for (int g = 0; g < GROUPS; g++) {
             const int there = w < words ? bytes : (int)(n - w * per) * size;
             vf v = some_words(kind, type, from + SKR_LANES * g * pitch + w * bytes, pitch, there);
-            add_words(kind, ROWS, a + w * step, c->to_second, v, acc + g * ROWS, &extra[g]);
+            add_words(kind, ROWS, a + w * step, v, acc + g * ROWS, &extra[g]);
         }
         a += all * step;
     }
@@ -337,10 +279,15 @@ SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_
     WORD_KERNEL(name##_1, kind, type, 1, 1)                                                                            \
     WORD_KERNEL(name##_4, kind, type, 4, 1)                                                                            \
     WORD_KERNEL(name##_8, kind, type, 8, 1)                                                                            \
-    WORD_KERNEL(name##_all, kind, type, MOST_ROWS, 1)                                                                  \
+    WORD_KERNEL(name##_12, kind, type, 12, 1)                                                                          \
+    WORD_KERNEL(name##_16, kind, type, 16, 1)                                                                          \
     static const skinny_kernel *name(int rows)                                                                         \
     {                                                                                                                  \
-        return rows == 1 ? &name##_1 : rows <= 4 ? &name##_4 : rows <= 8 ? &name##_8 : &name##_all;                    \
+        return rows == 1    ? &name##_1                                                                                \
+               : rows <= 4  ? &name##_4                                                                                \
+               : rows <= 8  ? &name##_8                                                                                \
+               : rows <= 12 ? &name##_12                                                                               \
+                            : &name##_16;                                                                              \
     }
 #endif
 #define COLUMNS(name, kind, type) WORD_KERNELS(name##_columns, kind, type)
@@ -353,21 +300,8 @@ WORD_TYPES(COLUMNS)
 
 #if defined(SKR_LEVEL_amx)
 
-enum { TILE_BYTES = 1024, STEP_BYTES = 2 * TILE_BYTES }; /* of the panel of a, 32 rows */
-
-/* a's panel, of which 16 rows are used, as a right operand: of each step, 16 words of each row become 16 rows of words,
- * in the first half of the step's place. */
-static void right_operand(int64_t bytes, char *panel)
-{
-    for (int64_t at = 0; at < bytes; at += STEP_BYTES) {
-        _Alignas(64) float turned[TILE_BYTES / 4];
-        turn_words(16, (const float *)(panel + at), 16, 16, turned);
-        __builtin_memcpy(panel + at, turned, sizeof turned);
-    }
-}
-
 #define AMX_STEP(dot, from, pitch, a)                                                                                  \
-    _tile_loadd(4, a, 64);                                                                                             \
+    _tile_loadd(4, a, row);                                                                                            \
     _tile_loadd(5, from, pitch);                                                                                       \
     dot(0, 5, 4);                                                                                                      \
     _tile_loadd(6, (from) + 16 * (pitch), pitch);                                                                      \
@@ -377,14 +311,25 @@ static void right_operand(int64_t bytes, char *panel)
     _tile_loadd(5, (from) + 48 * (pitch), pitch);                                                                      \
     dot(3, 5, 4);
 
+/* Sixteen columns of the 64, converted: the next sixteen are converted while these are multiplied. */
+#define AMX_CONVERTED(dot, SIZE, t)                                                                                    \
+    convert_columns(c, 16, j + 16 * t, k0 + p, (int)n, (int)left / SIZE, PITCH, room[t]);                              \
+    amx_stored(room[t]);                                                                                               \
+    for (int64_t at = 0; at < left; at += 64) {                                                                        \
+        _tile_loadd(4, a + at * c->rows, row);                                                                         \
+        _tile_loadd(5, room[t] + at, PITCH * SIZE);                                                                    \
+        dot(t, 5, 4);                                                                                                  \
+    }
+
 /* 64 columns. K's that do not fill a step get zeros after them, as a has. Converted: a few steps at a time, a line more
  * from column to column than they have, which spreads them over L1. */
 #define AMX_COLUMNS(name, dot, SIZE)                                                                                   \
     static void name##_run(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)                        \
     {                                                                                                                  \
         enum { AT_ONCE = 256 / SIZE, PITCH = AT_ONCE + 64 / SIZE };                                                    \
-        _Alignas(64) char room[MOST_COLUMNS * PITCH * SIZE];                                                           \
+        _Alignas(64) char room[4][16 * PITCH * SIZE];                                                                  \
         const char *a = c->a;                                                                                          \
+        const int64_t row = c->rows * 4;                                                                               \
         amx_stored(a);                                                                                                 \
         _tile_zero(0);                                                                                                 \
         _tile_zero(1);                                                                                                 \
@@ -393,28 +338,36 @@ static void right_operand(int64_t bytes, char *panel)
         for (int64_t p = 0, n; p < k; p += n) {                                                                        \
             int64_t pitch = c->b->rs * SIZE, left = (k - p) * SIZE;                                                    \
             const char *from = (const char *)c->b->data + (c->b->at + k0 + p) * SIZE + j * pitch;                      \
-            n = c->converted ? AT_ONCE : left >= 64 ? left / 64 * (64 / SIZE) : left / SIZE;                           \
-            n = n < k - p ? n : k - p;                                                                                 \
             if (c->converted || left < 64) {                                                                           \
+                n = AT_ONCE < k - p ? AT_ONCE : k - p;                                                                 \
                 left = (n * SIZE + 63) / 64 * 64;                                                                      \
-                convert_columns(c, MOST_COLUMNS, j, k0 + p, (int)n, (int)left / SIZE, PITCH, room);                    \
-                from = room;                                                                                           \
-                pitch = PITCH * SIZE;                                                                                  \
-                amx_stored(room);                                                                                      \
+                AMX_CONVERTED(dot, SIZE, 0)                                                                            \
+                AMX_CONVERTED(dot, SIZE, 1)                                                                            \
+                AMX_CONVERTED(dot, SIZE, 2)                                                                            \
+                AMX_CONVERTED(dot, SIZE, 3)                                                                            \
+                a += left * c->rows;                                                                                   \
+                continue;                                                                                              \
             }                                                                                                          \
-            for (; left >= 64; left -= 64, from += 64, a += STEP_BYTES) {                                              \
+            n = left / 64 * (64 / SIZE);                                                                               \
+            for (; left >= 64; left -= 64, from += 64, a += 64 * c->rows) {                                            \
+                ask_early(MOST_COLUMNS, from, pitch, 256);                                                             \
                 AMX_STEP(dot, from, pitch, a)                                                                          \
             }                                                                                                          \
         }                                                                                                              \
-        _tile_stored(0, sums, 64);                                                                                     \
-        _tile_stored(1, sums + 256, 64);                                                                               \
-        _tile_stored(2, sums + 512, 64);                                                                               \
-        _tile_stored(3, sums + 768, 64);                                                                               \
+        _tile_stored(0, sums, row);                                                                                    \
+        _tile_stored(1, sums + 16 * c->rows, row);                                                                     \
+        _tile_stored(2, sums + 32 * c->rows, row);                                                                     \
+        _tile_stored(3, sums + 48 * c->rows, row);                                                                     \
     }                                                                                                                  \
-    static const skinny_kernel name = {name##_run, 16, MOST_COLUMNS, 16, 1};
+    static const skinny_kernel name[] = {{name##_run, 1, MOST_COLUMNS, 1, 1},                                          \
+                                         {name##_run, 2, MOST_COLUMNS, 2, 1},                                          \
+                                         {name##_run, 4, MOST_COLUMNS, 4, 1},                                          \
+                                         {name##_run, 8, MOST_COLUMNS, 8, 1},                                          \
+                                         {name##_run, 16, MOST_COLUMNS, 16, 1}};
 AMX_COLUMNS(amx_bf16_columns, _tile_dpbf16ps, 2)
 AMX_COLUMNS(amx_i8_columns, _tile_dpbssd, 1)
 #undef AMX_COLUMNS
+#undef AMX_CONVERTED
 #undef AMX_STEP
 
 #endif
@@ -427,8 +380,9 @@ static const skinny_kernel *kernel_for(int kind, int type, int rows)
     if (rows > MOST_ROWS)
         return NULL;
 #if defined(SKR_LEVEL_amx)
+    int i = rows > 8 ? 4 : rows > 4 ? 3 : rows > 2 ? 2 : rows > 1 ? 1 : 0;
     if (kind != SKR_GEMM_F32)
-        return kind == SKR_GEMM_BF16 ? &amx_bf16_columns : &amx_i8_columns;
+        return kind == SKR_GEMM_BF16 ? &amx_bf16_columns[i] : &amx_i8_columns[i];
 #endif
 #define PICK(name, KIND, TYPE)                                                                                         \
     if (kind == KIND && type == TYPE)                                                                                  \
@@ -456,6 +410,10 @@ static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
 {
     if (!skinny_able(job) || b->ks != 1 || job->n < MOST_COLUMNS)
         return NULL;
+#if HAS_I8
+    if (dots_for(job, b))
+        return dots_for(job, b);
+#endif
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
 
@@ -464,18 +422,43 @@ static bool skinny_columns(const job_t *job, const side *b)
     return skinny_kernel_of(job, b) != NULL;
 }
 
+/* Scales of the columns that sums i ... belong to. */
+SKR_FN vf scales_of_sums(const skinny_kernel *kernel, const float *scales, int i)
+{
+#if defined(SKR_LEVEL_amx)
+    if (kernel->row_step == 1) { /* of a column there are some rows, 1 to 16, side by side */
+        const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        __m512i columns = _mm512_srlv_epi32(lanes, _mm512_set1_epi32(__builtin_ctz((unsigned)kernel->rows)));
+        __mmask16 there = (__mmask16)(0xffff >> (16 - 16 / kernel->rows));
+        return _mm512_permutexvar_ps(columns, _mm512_maskz_loadu_ps(there, scales + i / kernel->rows));
+    }
+#endif
+    return v_load(SKR_F32, scales, i % kernel->width);
+}
+
+/* a of these products as their kernel takes it. */
+static void pack_few_rows(const job_t *job, const side *a, const side *b, char *to)
+{
+    const int rows = skinny_kernel_of(job, b)->rows;
+#if HAS_I8
+    if (dots_for(job, b)) {
+        halves_of_rows(job, a, rows, to);
+        return;
+    }
+#endif
+    words_of_rows(job, a, rows, to);
+}
+
 /* t = sums * scales (+ what t holds), of the columns from `first` on and the group of k0. */
 static void scale_sums(const skinny_work *c, const skinny_kernel *kernel, int64_t first, int64_t k0, bool fresh,
                        const float *sums, float *t)
 {
     const job_t *job = c->job;
     const int ints = job->kind == SKR_GEMM_I8, all = kernel->width * kernel->rows;
-    _Alignas(64) float scales[MOST_COLUMNS];
-    if (!of_columns(&job->b_scale, c->b->scale_at, k0 / job->group, first, kernel->width, scales))
-        for (int i = 0; i < kernel->width; i++)
-            scales[i] = 1.0f;
-    for (int i = 0; i < all; i += SKR_LANES) { /* some columns of a row, or all rows of a column */
-        vf scale = kernel->column_step == 1 ? v_load(SKR_F32, scales, i % kernel->width) : v_set1(scales[i / 16]);
+    _Alignas(64) float room[MOST_COLUMNS];
+    const float *scales = of_columns(&job->b_scale, c->b->scale_at, k0 / job->group, first, kernel->width, room);
+    for (int i = 0; i < all; i += SKR_LANES) {
+        vf scale = scales ? scales_of_sums(kernel, scales, i) : v_set1(1.0f);
         vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, i);
         v_store_float(SKR_F32, t, i, v_fma(sum_at(ints, sums, i), scale, old));
     }
@@ -487,42 +470,34 @@ static void block_of_columns(skinny_work *c, const skinny_kernel *kernel, const 
 {
     const job_t *job = c->job;
     const bool apart = scaled_apart(job);
-    const bool fewer = kernel->column_step == 1 && kernel->rows < job->tile.mr; /* rows_of_a left the others out */
-    const int rows = fewer ? kernel->rows : job->tile.mr;
-    const int64_t before = block * job->m_panels * panel_bytes(job, rows, 0);
+    const int64_t before = block * panel_bytes(job, kernel->rows, 0);
     int64_t padded;
-    c->to_second = job->m_panels > 1 ? panel_bytes(job, rows, block) : 0; /* else: of rows that are not there */
     for (int64_t g = 0, k; g < job->segs && (k = segment_k(job, block, g, &padded)); g++) {
         _Alignas(64) float sums[MOST_SUMS];
         const int64_t k0 = (block * job->segs + g) * job->seg;
-        c->a = a + before + g * job->seg_pad * rows * kind_bytes(job->kind);
+        c->a = a + before + g * job->seg_pad * kernel->rows * kind_bytes(job->kind);
         kernel->run(c, first, k0, k, apart ? sums : t);
         if (apart)
             scale_sums(c, kernel, first, k0, g == 0, sums, t);
     }
 }
 
-/* All k's of columns n0 ... into out. panels: of a; room: for as much as one of them. The last columns are taken with
- * some before them. */
-static void skinny_by_columns(const job_t *job, const side *a, const side *b, const char *panels, int64_t n0, int cols,
-                              char *room, float *out, int64_t ld)
+/* All k's of columns n0 ... into out. a: as pack_few_rows left it. The last columns are taken with some before them. */
+static void skinny_by_columns(const job_t *job, const side *b, const char *a, int64_t n0, int cols, float *out,
+                              int64_t ld)
 {
     const skinny_kernel *kernel = skinny_kernel_of(job, b);
     const bool ints = job->kind == SKR_GEMM_I8 && !scaled_apart(job);
-    skinny_work c = {.job = job, .b = b, .converted = skinny_converted(job, b)};
-    const char *rows = panels;
-    if (kernel->column_step == 1) {
-        bool in_order = job->kind == SKR_GEMM_F32 && a->type == SKR_F32 && a->ks == 1 && !job->gather.data;
-        const float *as_it_lies = in_order ? (const float *)a->data + a->at : NULL;
-        int64_t words = job->a_batch_bytes / job->m_panels / (job->tile.mr * 4);
-        rows = rows_of_a(kernel->rows, job->tile.mr, panels, as_it_lies, words, room);
-    }
+    skinny_work c = {.job = job, .b = b, .rows = kernel->rows, .converted = skinny_converted(job, b)};
+#if defined(SKR_LEVEL_amx)
+    amx_shape(16, kernel->rows * 4); /* of the kernels that have tiles */
+#endif
     for (int j = 0; j < cols; j += kernel->width) {
         int64_t first = n0 + j < job->n - kernel->width ? n0 + j : job->n - kernel->width;
         int end = cols - j < kernel->width ? cols : j + kernel->width;
         for (int64_t block = 0; block < job->n_blocks; block++) {
             _Alignas(64) float sums[MOST_SUMS];
-            block_of_columns(&c, kernel, rows, first, block, sums);
+            block_of_columns(&c, kernel, a, first, block, sums);
             for (int r = 0; r < (int)job->m; r++)
                 for (int i = j; i < end; i++) {
                     float x = sums[(n0 + i - first) * kernel->column_step + r * kernel->row_step],
