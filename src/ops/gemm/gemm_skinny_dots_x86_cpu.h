@@ -1,40 +1,111 @@
-/* gemm_skinny_dots_x86_cpu.h - few rows of i8 on x86-64, times columns of i4 whose k's are neighbours in memory.
- * SPDX-License-Identifier: Apache-2.0
+/* gemm_skinny_dots_x86_cpu.h - few rows of i8 on x86-64, times columns whose k's are neighbours in memory: of i4, and
+ * on AVX2 of i8. SPDX-License-Identifier: Apache-2.0
  *
- * Integers are exact in any order, so a column's codes are multiplied where they lie: 128 at a time, those of even k's
- * and those of odd k's, and a has its k's in that order. */
+ * Integers are exact in any order, so a column is multiplied where it lies, DOT_KS k's at a time, and its sums are
+ * added up last. a has as many k's of every row together, in the order and the type in which they are multiplied. */
 #ifndef SKR_GEMM_SKINNY_DOTS_X86_CPU_H
 #define SKR_GEMM_SKINNY_DOTS_X86_CPU_H
 
 #include "gemm_skinny_work_x86_cpu.h"
 
-#if HAS_I8
+#if defined(SKR_LEVEL_avx2)
+enum { DOT_KS = 32, DOT_ROW_BYTES = 2 * DOT_KS, DOT_COLUMNS = 8 };
+#else
+enum { DOT_KS = 128, DOT_ROW_BYTES = DOT_KS, DOT_COLUMNS = 16 };
+#endif
+enum { DOT_ROWS = 4 };
 
-enum { DOT_KS = 128, DOT_ROWS = 4, DOT_COLUMNS = 16 };
-
-/* a for them: of each DOT_KS k's all rows, one after the other. */
-static void halves_of_rows(const job_t *job, const side *a, int rows, char *to)
+/* DOT_KS k's of a row: AVX2 as i16, else those of even k's and then those of odd k's. */
+static void order_dots(const float *run, char *to)
 {
-    for (int64_t block = 0; block < job->n_blocks; block++, to += panel_bytes(job, rows, 0)) {
-        int64_t padded;
-        for (int64_t g = 0, k; g < job->segs && (k = segment_k(job, block, g, &padded)); g++)
-            for (int64_t p = 0; p < k; p += DOT_KS)
-                for (int r = 0; r < rows; r++) {
-                    int8_t run[DOT_KS] = {0}, *halves = (int8_t *)to + (g * job->seg_pad + p) * rows + r * DOT_KS;
-                    const int64_t k0 = (block * job->segs + g) * job->seg + p, from = r >= job->m ? -1
-                                                                                      : job->gather.data
-                                                                                          ? row_of_a(job, r)
-                                                                                          : r;
-                    for (int64_t q = 0; from >= 0 && q < DOT_KS && p + q < k; q += CHUNK)
-                        take_run(job, a, a->at + from * a->rs + (k0 + q) * a->ks, a->ks, r, k0 + q, true,
-                                 k - p - q < CHUNK ? (int)(k - p - q) : CHUNK, run, q);
-                    for (int i = 0; i < DOT_KS / 2; i++) {
-                        halves[i] = run[2 * i];
-                        halves[DOT_KS / 2 + i] = run[2 * i + 1];
-                    }
-                }
+#if defined(SKR_LEVEL_avx2)
+    for (int i = 0; i < DOT_KS; i++)
+        ((int16_t *)to)[i] = (int16_t)skr_bits(run[i]);
+#else
+    for (int i = 0; i < DOT_KS / 2; i++) {
+        to[i] = ((const char *)run)[2 * i];
+        to[DOT_KS / 2 + i] = ((const char *)run)[2 * i + 1];
+    }
+#endif
+}
+
+/* a for these kernels; zeros where there is none. */
+static void dots_of_rows(const job_t *job, const side *a, int rows, char *to)
+{
+    for (int64_t k = 0; k < job->k; k += DOT_KS)
+        for (int r = 0; r < rows; r++, to += DOT_ROW_BYTES) {
+            float run[DOT_KS] = {0}; /* of the kind's type */
+            const int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
+            for (int64_t q = k; from >= 0 && q < k + DOT_KS && q < job->k; q += CHUNK) {
+                const int64_t end = k + DOT_KS < job->k ? k + DOT_KS : job->k;
+                take_run(job, a, a->at + from * a->rs + q * a->ks, a->ks, r, q, true,
+                         end - q < CHUNK ? (int)(end - q) : CHUNK, run, q - k);
+            }
+            order_dots(run, to);
+        }
+}
+
+/* Where a's k's from k0 on are. */
+SKR_FN const char *dots_at(const skinny_work *c, int64_t k0)
+{
+    return c->all + k0 / DOT_KS * DOT_ROW_BYTES * c->rows;
+}
+
+#if defined(SKR_LEVEL_avx2)
+
+/* DOT_KS k's of a column, of which n are there. */
+SKR_FN void widen_dots(const char *at, int64_t n, __m256i v[2])
+{
+    _Alignas(32) char some[DOT_KS] = {0};
+    if (n < DOT_KS) {
+        __builtin_memcpy(some, at, (size_t)n);
+        at = some;
+    }
+    v[0] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)at));
+    v[1] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(at + 16)));
+}
+
+SKR_FN int32_t sum_of_eight(__m256i v)
+{
+    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+
+/* As many columns at a time as there are registers for sums. */
+SKR_FN void dots(int ROWS, const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)
+{
+    enum { MOST = 8 };
+    const int COLUMNS = MOST / ROWS;
+    const int64_t pitch = c->b->rs;
+    for (int i = 0; i < DOT_COLUMNS; i += COLUMNS) {
+        const char *from = (const char *)c->b->data + c->b->at + (j + i) * pitch + k0, *a = dots_at(c, k0);
+        __m256i acc[MOST];
+        UNROLLED
+        for (int u = 0; u < MOST; u++)
+            acc[u] = _mm256_setzero_si256();
+        for (int64_t p = 0; p < k; p += DOT_KS, from += DOT_KS, a += ROWS * DOT_ROW_BYTES)
+            UNROLLED
+        for (int u = 0; u < COLUMNS; u++) {
+            __m256i v[2];
+            _mm_prefetch(from + u * pitch + 512, _MM_HINT_T0);
+            widen_dots(from + u * pitch, k - p, v);
+            UNROLLED
+            for (int r = 0; r < ROWS; r++)
+                UNROLLED
+            for (int h = 0; h < 2; h++) {
+                const __m256i *row = (const __m256i *)(a + r * DOT_ROW_BYTES) + h;
+                acc[u * ROWS + r] =
+                    _mm256_add_epi32(acc[u * ROWS + r], _mm256_madd_epi16(v[h], _mm256_loadu_si256(row)));
+            }
+        }
+        UNROLLED
+        for (int u = 0; u < MOST; u++)
+            ((int32_t *)sums)[u % ROWS * DOT_COLUMNS + i + u / ROWS] = sum_of_eight(acc[u]);
     }
 }
+
+#elif HAS_I8
 
 /* Sums of four vectors, of four parts of each. */
 SKR_FN __m512i sums_of_parts(const __m512i v[4])
@@ -53,11 +124,11 @@ SKR_FN __m512i sums_of_all(const __m512i v[4])
 }
 
 /* A code is used as code + 8, which has no sign, and 8 times the sum of a is taken off. */
-SKR_FN void nibble_dots(int ROWS, const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)
+SKR_FN void dots(int ROWS, const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)
 {
     const __m512i low = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
     const int64_t pitch = c->b->rs / 2;
-    const char *from = (const char *)c->b->data + (c->b->at + j * c->b->rs + k0) / 2, *a = c->a;
+    const char *from = (const char *)c->b->data + (c->b->at + j * c->b->rs + k0) / 2, *a = dots_at(c, k0);
     __m512i total[DOT_ROWS], extra[DOT_ROWS];
     UNROLLED
     for (int r = 0; r < ROWS; r++)
@@ -103,28 +174,40 @@ SKR_FN void nibble_dots(int ROWS, const skinny_work *c, int64_t j, int64_t k0, i
     }
 }
 
+#endif
+
+#if defined(SKR_LEVEL_avx2) || HAS_I8
+
 #define DOT_KERNEL(ROWS)                                                                                               \
-    static void nibble_dots_##ROWS##_run(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)          \
+    static void dots_##ROWS##_run(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)                 \
     {                                                                                                                  \
-        nibble_dots(ROWS, c, j, k0, k, sums);                                                                          \
+        dots(ROWS, c, j, k0, k, sums);                                                                                 \
     }                                                                                                                  \
-    static const skinny_kernel nibble_dots_##ROWS = {nibble_dots_##ROWS##_run, ROWS, DOT_COLUMNS, 1, DOT_COLUMNS};
+    static const skinny_kernel dots_##ROWS = {dots_##ROWS##_run, ROWS, DOT_COLUMNS, 1, DOT_COLUMNS};
 DOT_KERNEL(1)
 DOT_KERNEL(2)
 DOT_KERNEL(4)
 #undef DOT_KERNEL
 
+#endif
+
 /* NULL: not so. All products of a batch get the same answer, for they share a. */
 static const skinny_kernel *dots_for(const job_t *job, const side *b)
 {
-    bool whole = job->k >= DOT_KS && job->seg % DOT_KS == 0 && b->rs % 2 == 0;
+#if defined(SKR_LEVEL_avx2) || HAS_I8
+    bool able = job->m <= DOT_ROWS && job->k >= DOT_KS && job->seg % DOT_KS == 0 && job->a.at.type == SKR_I8;
+#if defined(SKR_LEVEL_avx2)
+    able &= job->kind == SKR_GEMM_INT && b->type == SKR_I8;
+#else
+    able &= job->kind == SKR_GEMM_I8 && b->type == SKR_I4 && b->rs % 2 == 0;
     for (int i = 0; i < job->batch.n_dims; i++)
-        whole &= job->b.at.stride[i] % 2 == 0;
-    if (!whole || job->kind != SKR_GEMM_I8 || b->type != SKR_I4 || job->m > DOT_ROWS)
-        return NULL;
-    return job->m <= 1 ? &nibble_dots_1 : job->m == 2 ? &nibble_dots_2 : &nibble_dots_4;
-}
-
+        able &= job->b.at.stride[i] % 2 == 0;
 #endif
+    if (able)
+        return job->m <= 1 ? &dots_1 : job->m == 2 ? &dots_2 : &dots_4;
+#endif
+    (void)job, (void)b;
+    return NULL;
+}
 
 #endif

@@ -7,12 +7,12 @@
 
 enum { MOST_COLUMNS = 64, MOST_SUMS = MOST_COLUMNS * 16 };
 
-/* b, and the k's of a that are multiplied at a time: words of `rows` rows side by side; for rows of b its panels, where
- * there are two so many bytes from one to the other. */
+/* b; a from its first k on, and the k's of it that are multiplied at a time: words of `rows` rows side by side; for
+ * rows of b its panels, where there are two so many bytes from one to the other. */
 typedef struct skinny_work {
     const job_t *job;
     const side *b;
-    const char *a;
+    const char *all, *a;
     int rows;
     int64_t to_second;
     bool converted;

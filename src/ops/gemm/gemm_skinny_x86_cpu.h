@@ -300,75 +300,51 @@ WORD_TYPES(COLUMNS)
 
 #if defined(SKR_LEVEL_amx)
 
-#define AMX_STEP(dot, from, pitch, a)                                                                                  \
-    _tile_loadd(4, a, row);                                                                                            \
-    _tile_loadd(5, from, pitch);                                                                                       \
-    dot(0, 5, 4);                                                                                                      \
-    _tile_loadd(6, (from) + 16 * (pitch), pitch);                                                                      \
-    dot(1, 6, 4);                                                                                                      \
-    _tile_loadd(7, (from) + 32 * (pitch), pitch);                                                                      \
-    dot(2, 7, 4);                                                                                                      \
-    _tile_loadd(5, (from) + 48 * (pitch), pitch);                                                                      \
-    dot(3, 5, 4);
-
-/* Sixteen columns of the 64, converted: the next sixteen are converted while these are multiplied. */
-#define AMX_CONVERTED(dot, SIZE, t)                                                                                    \
-    convert_columns(c, 16, j + 16 * t, k0 + p, (int)n, (int)left / SIZE, PITCH, room[t]);                              \
-    amx_stored(room[t]);                                                                                               \
-    for (int64_t at = 0; at < left; at += 64) {                                                                        \
-        _tile_loadd(4, a + at * c->rows, row);                                                                         \
-        _tile_loadd(5, room[t] + at, PITCH * SIZE);                                                                    \
-        dot(t, 5, 4);                                                                                                  \
-    }
-
-/* 64 columns. K's that do not fill a step get zeros after them, as a has. Converted: a few steps at a time, a line more
- * from column to column than they have, which spreads them over L1. */
+/* Sixteen columns, for more places of memory at a time are slower to read. K's that do not fill a step get zeros after
+ * them, as a has. Converted: a few steps at a time, a line more from column to column than they have, which spreads
+ * them over L1. */
 #define AMX_COLUMNS(name, dot, SIZE)                                                                                   \
     static void name##_run(const skinny_work *c, int64_t j, int64_t k0, int64_t k, float *sums)                        \
     {                                                                                                                  \
-        enum { AT_ONCE = 256 / SIZE, PITCH = AT_ONCE + 64 / SIZE };                                                    \
-        _Alignas(64) char room[4][16 * PITCH * SIZE];                                                                  \
+        enum { AT_ONCE = 256 / SIZE, PITCH = (AT_ONCE * SIZE + 64) };                                                  \
+        _Alignas(64) char room[16 * PITCH];                                                                            \
+        const int64_t row = c->rows * 4, rs = c->b->rs * SIZE;                                                         \
         const char *a = c->a;                                                                                          \
-        const int64_t row = c->rows * 4;                                                                               \
         amx_stored(a);                                                                                                 \
         _tile_zero(0);                                                                                                 \
-        _tile_zero(1);                                                                                                 \
-        _tile_zero(2);                                                                                                 \
-        _tile_zero(3);                                                                                                 \
         for (int64_t p = 0, n; p < k; p += n) {                                                                        \
-            int64_t pitch = c->b->rs * SIZE, left = (k - p) * SIZE;                                                    \
-            const char *from = (const char *)c->b->data + (c->b->at + k0 + p) * SIZE + j * pitch;                      \
+            const char *from = (const char *)c->b->data + (c->b->at + k0 + p) * SIZE + j * rs;                         \
+            int64_t left = (k - p) * SIZE;                                                                             \
             if (c->converted || left < 64) {                                                                           \
                 n = AT_ONCE < k - p ? AT_ONCE : k - p;                                                                 \
                 left = (n * SIZE + 63) / 64 * 64;                                                                      \
-                AMX_CONVERTED(dot, SIZE, 0)                                                                            \
-                AMX_CONVERTED(dot, SIZE, 1)                                                                            \
-                AMX_CONVERTED(dot, SIZE, 2)                                                                            \
-                AMX_CONVERTED(dot, SIZE, 3)                                                                            \
-                a += left * c->rows;                                                                                   \
-                continue;                                                                                              \
-            }                                                                                                          \
-            n = left / 64 * (64 / SIZE);                                                                               \
-            for (; left >= 64; left -= 64, from += 64, a += 64 * c->rows) {                                            \
-                ask_early(MOST_COLUMNS, from, pitch, 256);                                                             \
-                AMX_STEP(dot, from, pitch, a)                                                                          \
+                convert_columns(c, 16, j, k0 + p, (int)n, (int)left / SIZE, PITCH / SIZE, room);                       \
+                amx_stored(room);                                                                                      \
+                for (int64_t at = 0; at < left; at += 64, a += 64 * c->rows) {                                         \
+                    _tile_loadd(4, a, row);                                                                            \
+                    _tile_loadd(5, room + at, PITCH);                                                                  \
+                    dot(0, 5, 4);                                                                                      \
+                }                                                                                                      \
+            } else {                                                                                                   \
+                n = left / 64 * (64 / SIZE);                                                                           \
+                for (; left >= 64; left -= 64, from += 64, a += 64 * c->rows) {                                        \
+                    ask_early(16, from, rs, 512);                                                                      \
+                    _tile_loadd(4, a, row);                                                                            \
+                    _tile_loadd(5, from, rs);                                                                          \
+                    dot(0, 5, 4);                                                                                      \
+                }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
         _tile_stored(0, sums, row);                                                                                    \
-        _tile_stored(1, sums + 16 * c->rows, row);                                                                     \
-        _tile_stored(2, sums + 32 * c->rows, row);                                                                     \
-        _tile_stored(3, sums + 48 * c->rows, row);                                                                     \
     }                                                                                                                  \
-    static const skinny_kernel name[] = {{name##_run, 1, MOST_COLUMNS, 1, 1},                                          \
-                                         {name##_run, 2, MOST_COLUMNS, 2, 1},                                          \
-                                         {name##_run, 4, MOST_COLUMNS, 4, 1},                                          \
-                                         {name##_run, 8, MOST_COLUMNS, 8, 1},                                          \
-                                         {name##_run, 16, MOST_COLUMNS, 16, 1}};
+    static const skinny_kernel name[] = {{name##_run, 1, 16, 1, 1},                                                    \
+                                         {name##_run, 2, 16, 2, 1},                                                    \
+                                         {name##_run, 4, 16, 4, 1},                                                    \
+                                         {name##_run, 8, 16, 8, 1},                                                    \
+                                         {name##_run, 16, 16, 16, 1}};
 AMX_COLUMNS(amx_bf16_columns, _tile_dpbf16ps, 2)
 AMX_COLUMNS(amx_i8_columns, _tile_dpbssd, 1)
 #undef AMX_COLUMNS
-#undef AMX_CONVERTED
-#undef AMX_STEP
 
 #endif
 
@@ -377,7 +353,7 @@ AMX_COLUMNS(amx_i8_columns, _tile_dpbssd, 1)
 /* For columns of that type; NULL: none. */
 static const skinny_kernel *kernel_for(int kind, int type, int rows)
 {
-    if (rows > MOST_ROWS)
+    if (rows > MOST_ROWS || kind == SKR_GEMM_INT)
         return NULL;
 #if defined(SKR_LEVEL_amx)
     int i = rows > 8 ? 4 : rows > 4 ? 3 : rows > 2 ? 2 : rows > 1 ? 1 : 0;
@@ -403,17 +379,15 @@ static bool skinny_converted(const job_t *job, const side *b)
 static bool skinny_able(const job_t *job)
 {
     return job->skinny && job->m_panels <= job->tile_m && !job->packed && job->scaling != SKR_GEMM_BLOCK &&
-           !job->dbias.data && job->kind != SKR_GEMM_INT;
+           !job->dbias.data;
 }
 
 static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
 {
     if (!skinny_able(job) || b->ks != 1 || job->n < MOST_COLUMNS)
         return NULL;
-#if HAS_I8
     if (dots_for(job, b))
         return dots_for(job, b);
-#endif
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
 
@@ -440,23 +414,20 @@ SKR_FN vf scales_of_sums(const skinny_kernel *kernel, const float *scales, int i
 static void pack_few_rows(const job_t *job, const side *a, const side *b, char *to)
 {
     const int rows = skinny_kernel_of(job, b)->rows;
-#if HAS_I8
-    if (dots_for(job, b)) {
-        halves_of_rows(job, a, rows, to);
-        return;
-    }
-#endif
-    words_of_rows(job, a, rows, to);
+    if (dots_for(job, b))
+        dots_of_rows(job, a, rows, to);
+    else
+        words_of_rows(job, a, rows, to);
 }
 
-/* t = sums * scales (+ what t holds), of the columns from `first` on and the group of k0. */
-static void scale_sums(const skinny_work *c, const skinny_kernel *kernel, int64_t first, int64_t k0, bool fresh,
+/* t = sums * scales (+ what t holds), of the columns from `first` on. */
+static void scale_sums(const skinny_work *c, const skinny_kernel *kernel, int64_t first, int64_t group, bool fresh,
                        const float *sums, float *t)
 {
     const job_t *job = c->job;
     const int ints = job->kind == SKR_GEMM_I8, all = kernel->width * kernel->rows;
     _Alignas(64) float room[MOST_COLUMNS];
-    const float *scales = of_columns(&job->b_scale, c->b->scale_at, k0 / job->group, first, kernel->width, room);
+    const float *scales = of_columns(&job->b_scale, c->b->scale_at, group, first, kernel->width, room);
     for (int i = 0; i < all; i += SKR_LANES) {
         vf scale = scales ? scales_of_sums(kernel, scales, i) : v_set1(1.0f);
         vf old = fresh ? v_set1(0.0f) : v_load(SKR_F32, t, i);
@@ -478,7 +449,7 @@ static void block_of_columns(skinny_work *c, const skinny_kernel *kernel, const 
         c->a = a + before + g * job->seg_pad * kernel->rows * kind_bytes(job->kind);
         kernel->run(c, first, k0, k, apart ? sums : t);
         if (apart)
-            scale_sums(c, kernel, first, k0, g == 0, sums, t);
+            scale_sums(c, kernel, first, block * job->segs + g, g == 0, sums, t);
     }
 }
 
@@ -487,8 +458,8 @@ static void skinny_by_columns(const job_t *job, const side *b, const char *a, in
                               int64_t ld)
 {
     const skinny_kernel *kernel = skinny_kernel_of(job, b);
-    const bool ints = job->kind == SKR_GEMM_I8 && !scaled_apart(job);
-    skinny_work c = {.job = job, .b = b, .rows = kernel->rows, .converted = skinny_converted(job, b)};
+    const bool ints = job->kind == SKR_GEMM_INT || (job->kind == SKR_GEMM_I8 && !scaled_apart(job));
+    skinny_work c = {.job = job, .b = b, .all = a, .rows = kernel->rows, .converted = skinny_converted(job, b)};
 #if defined(SKR_LEVEL_amx)
     amx_shape(16, kernel->rows * 4); /* of the kernels that have tiles */
 #endif
