@@ -8,6 +8,7 @@
 #include "gemm_pack_cpu.h"
 #if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
 #include "gemm_skinny_groups_neon_cpu.h"
+#include "gemm_skinny_ints_neon_cpu.h"
 #include "gemm_skinny_neon_cpu.h"
 #elif !defined(SKR_LEVEL_scalar)
 #include "gemm_skinny_rows_x86_cpu.h"
@@ -267,7 +268,7 @@ static bool skinny_as_it_lies(const job_t *job, const side *b)
     if (skinny_groups(job, b))
         return true;
 #endif
-    return skinny_direct(job, b);
+    return skinny_bytes(job, b) || skinny_direct(job, b);
 }
 
 /* The sums of columns n0 ... of few rows. Scratch memory holds the sums so far, those of a k block, and room for as
@@ -294,6 +295,10 @@ static void skinny_sums(const task_state *s, const char *a, int64_t n0, int cols
         a = room;
     }
 #endif
+    if (skinny_bytes(job, &s->b)) {
+        bytes_by_columns(job, &s->b, a, n0, cols, room, sums, ld);
+        return;
+    }
     if (!groups && s->b.ks == 1) {
         skinny_by_columns(job, &s->a, &s->b, a, n0, cols, room, sums, ld);
         return;

@@ -1,5 +1,5 @@
-/* gemm_skinny_dots_x86_cpu.h - few rows of i8 on x86-64, times columns whose k's are neighbours in memory: of i4, and
- * on AVX2 of i8. SPDX-License-Identifier: Apache-2.0
+/* gemm_skinny_dots_x86_cpu.h - few rows of i8 on x86-64, times columns of i4 (AVX2: of i8) whose k's are neighbours.
+ * SPDX-License-Identifier: Apache-2.0
  *
  * Integers are exact in any order, so a column is multiplied where it lies, DOT_KS k's at a time, and its sums are
  * added up last. a has as many k's of every row together, in the order and the type in which they are multiplied. */
@@ -16,11 +16,11 @@ enum { DOT_KS = 128, DOT_ROW_BYTES = DOT_KS, DOT_COLUMNS = 16 };
 enum { DOT_ROWS = 4 };
 
 /* DOT_KS k's of a row: AVX2 as i16, else those of even k's and then those of odd k's. */
-static void order_dots(const float *run, char *to)
+static void order_dots(const int32_t *run, char *to)
 {
 #if defined(SKR_LEVEL_avx2)
     for (int i = 0; i < DOT_KS; i++)
-        ((int16_t *)to)[i] = (int16_t)skr_bits(run[i]);
+        ((int16_t *)to)[i] = (int16_t)run[i];
 #else
     for (int i = 0; i < DOT_KS / 2; i++) {
         to[i] = ((const char *)run)[2 * i];
@@ -34,7 +34,7 @@ static void dots_of_rows(const job_t *job, const side *a, int rows, char *to)
 {
     for (int64_t k = 0; k < job->k; k += DOT_KS)
         for (int r = 0; r < rows; r++, to += DOT_ROW_BYTES) {
-            float run[DOT_KS] = {0}; /* of the kind's type */
+            int32_t run[DOT_KS] = {0}; /* AVX2; else bytes */
             const int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
             for (int64_t q = k; from >= 0 && q < k + DOT_KS && q < job->k; q += CHUNK) {
                 const int64_t end = k + DOT_KS < job->k ? k + DOT_KS : job->k;

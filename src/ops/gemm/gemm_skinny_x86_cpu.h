@@ -183,12 +183,12 @@ static void words_of_rows(const job_t *job, const side *a, int rows, char *to)
                 const int n = k - p < CHUNK ? (int)(k - p) : CHUNK,
                           all = padded - p < CHUNK ? (int)(padded - p) : CHUNK;
                 for (int r = 0; r < rows; r++) {
-                    float run[CHUNK] = {0};
+                    _Alignas(64) char run[CHUNK * 4] = {0};
                     int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
                     if (from >= 0)
                         take_run(job, a, a->at + from * a->rs + (k0 + p) * a->ks, a->ks, r, k0 + p, true, n, run, 0);
                     for (int w = 0; w < all / per; w++)
-                        words[w * rows + r] = run[w];
+                        __builtin_memcpy(&words[w * rows + r], run + 4 * w, 4);
                 }
             }
         }
