@@ -1,6 +1,6 @@
-/* test_gemm.c - what the cases of gemm cannot say: packed weights and every schedule give the same bits, and what is
- * packed for something else is refused. One case in six, or in as many as the argument says.
- * SPDX-License-Identifier: Apache-2.0 */
+/* test_gemm.c - what the cases of gemm cannot say: packed weights and every schedule give the same bits, what is packed
+ * for something else is refused, and the largest sums of bytes are exact. One case in six, or in as many as the
+ * argument says. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,6 +239,29 @@ static void check_refusals(void)
     saker_context_destroy(lower);
 }
 
+/* Bytes that are all as large as they can be, in few rows and in many, k's or columns neighbours. */
+static void check_largest_sums(void)
+{
+    enum { M = 20, N = 70, K = 2060 };
+    static int8_t a[M * K], b[K * N];
+    static int32_t d[M * N];
+    static const int values[][2] = {{-128, -128}, {127, -128}, {-128, 127}, {127, 127}};
+    for (int i = 0; i < 4 * 2 * 3; i++) {
+        int64_t m = (int64_t[]){1, 3, M}[i / 8], strides[2] = {1, K}, wrong = 0;
+        memset(a, values[i % 4][0], sizeof a);
+        memset(b, values[i % 4][1], sizeof b);
+        saker_tensor ta = SAKER_TENSOR(a, SAKER_I8, m, K), tb = SAKER_TENSOR(b, SAKER_I8, K, N),
+                     td = SAKER_TENSOR(d, SAKER_I32, m, N);
+        tb.strides = i / 4 % 2 ? strides : NULL;
+        CHECK_TEXT(saker_gemm(ctx, SAKER_ARGS(gemm, .a = &ta, .b = &tb, .d = &td)) == SAKER_OK, "%s",
+                   saker_context_error(ctx));
+        for (int64_t j = 0; j < m * N; j++)
+            wrong += d[j] != K * values[i % 4][0] * values[i % 4][1];
+        CHECK_TEXT(!wrong, "%s: %lld rows of %d times %d: %lld sums are wrong", level, (long long)m, values[i % 4][0],
+                   values[i % 4][1], (long long)wrong);
+    }
+}
+
 static void check_level(void)
 {
     const suite *s = suite_find("gemm");
@@ -247,6 +270,7 @@ static void check_level(void)
         if (c.use & SUITE_CHECK && i % every == 0)
             check_case(s, &c);
     check_refusals();
+    check_largest_sums();
 }
 
 int main(int argc, char **argv)

@@ -9,7 +9,8 @@
 /* tiles.def as constants: neonmm_BF16_MR and so on; TILE(BF16, MR) is this level's. */
 enum {
 #define SKR_TILE(level, kind, mr, nr, ka, kb, granule, kc)                                                             \
-    level##_##kind##_MR = mr, level##_##kind##_NR = nr, level##_##kind##_KA = ka, level##_##kind##_KB = kb,
+    level##_##kind##_MR = mr, level##_##kind##_NR = nr, level##_##kind##_KA = ka, level##_##kind##_KB = kb,            \
+    level##_##kind##_KC = kc,
 #include "../../core/tiles.def"
 #undef SKR_TILE
 };

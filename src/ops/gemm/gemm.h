@@ -128,6 +128,7 @@ typedef struct skr_gemm_job {
     /* CPU plan */
     /* skinny: tasks use b as it lies, or pack a panel as they come to it; split: k blocks are tasks of their own */
     int32_t kind, skinny, split;
+    int32_t whole; /* kind F32: sums of a k block are whole numbers, which is exact, and then 32-bit integers */
     skr_gemm_tile tile;
     char *packed;               /* panels of b that the caller keeps, or NULL */
     int64_t seg, segs, seg_pad; /* k values of a segment (a k block, or a scale's group), segments of a block, padded */

@@ -176,6 +176,14 @@ static bool scaled_in_tile(const job_t *job)
 }
 #endif
 
+/* Sums that are whole numbers become integers. A product of bytes is at most 2^14: those of a k block are exact. */
+static void whole_tile(int n, float *t)
+{
+    _Static_assert(TILE(F32, KC) <= 1 << (24 - 14), "sums of a k block are exact in f32");
+    for (int i = 0; i < n; i++)
+        t[i] = skr_float((uint32_t)(int32_t)t[i]);
+}
+
 /* t = this k block's part of the tile. */
 static void block_tile(const task_state *s, int64_t block, const char *pa, const char *pb, int64_t m0, int rows,
                        columns c, float *t)
@@ -186,6 +194,8 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     if (!scaled_apart(job)) {
         segment_k(job, block, 0, &pad);
         micro(job->kind, pad, pa, pb, t);
+        if (job->whole)
+            whole_tile(mr * nr, t);
         return;
     }
     const float *scales = s->scales + c.half * job->segs * nr;

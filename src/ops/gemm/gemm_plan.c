@@ -32,12 +32,16 @@ static const char *choose_kind(skr_gemm_job *job, const char *level)
     static const char *const skinny_names[] = {"f32 skinny", "bf16 skinny", "i8 skinny", "int skinny"};
     int kind = wanted_kind(job);
     const skr_gemm_tile *tile = skr_gemm_tile_of(level, kind);
+    job->whole = 0;
     if (!tile) { /* sums of bytes must stay exact, unless they are scaled along the way */
-        kind = kind == SKR_GEMM_I8 && !skr_gemm_scaled_in_k(job) ? SKR_GEMM_INT : SKR_GEMM_F32;
+        job->whole = kind == SKR_GEMM_I8 && !skr_gemm_scaled_in_k(job);
+        kind = SKR_GEMM_F32;
         tile = skr_gemm_tile_of(level, kind);
     }
     job->kind = kind;
     job->tile = *tile;
+    if (job->whole)
+        return job->skinny ? "i8 in f32 skinny" : "i8 in f32";
     return (job->skinny ? skinny_names : names)[kind];
 }
 

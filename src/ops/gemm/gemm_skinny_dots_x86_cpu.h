@@ -16,7 +16,7 @@ enum { DOT_KS = 128, DOT_ROW_BYTES = DOT_KS, DOT_COLUMNS = 16 };
 enum { DOT_ROWS = 4 };
 
 /* DOT_KS k's of a row: AVX2 as i16, else those of even k's and then those of odd k's. */
-static void order_dots(const int32_t *run, char *to)
+static void order_dots(const float *run, char *to)
 {
 #if defined(SKR_LEVEL_avx2)
     for (int i = 0; i < DOT_KS; i++)
@@ -34,7 +34,7 @@ static void dots_of_rows(const job_t *job, const side *a, int rows, char *to)
 {
     for (int64_t k = 0; k < job->k; k += DOT_KS)
         for (int r = 0; r < rows; r++, to += DOT_ROW_BYTES) {
-            int32_t run[DOT_KS] = {0}; /* AVX2; else bytes */
+            float run[DOT_KS] = {0}; /* AVX2; else bytes */
             const int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
             for (int64_t q = k; from >= 0 && q < k + DOT_KS && q < job->k; q += CHUNK) {
                 const int64_t end = k + DOT_KS < job->k ? k + DOT_KS : job->k;
@@ -197,7 +197,7 @@ static const skinny_kernel *dots_for(const job_t *job, const side *b)
 #if defined(SKR_LEVEL_avx2) || HAS_I8
     bool able = job->m <= DOT_ROWS && job->k >= DOT_KS && job->seg % DOT_KS == 0 && job->a.at.type == SKR_I8;
 #if defined(SKR_LEVEL_avx2)
-    able &= job->kind == SKR_GEMM_INT && b->type == SKR_I8;
+    able &= job->whole && b->type == SKR_I8;
 #else
     able &= job->kind == SKR_GEMM_I8 && b->type == SKR_I4 && b->rs % 2 == 0;
     for (int i = 0; i < job->batch.n_dims; i++)

@@ -1,19 +1,19 @@
 /* gemm_skinny_ints_neon_cpu.h - few rows of i8 on aarch64 without i8mm, times columns of i8 whose k's are neighbours.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The register tile of this level has 32-bit integers. These are exact in any order, so a column is multiplied where it
- * lies, 16 bytes at a time, and its sums are added up last. */
+ * The register tile of this level has f32. Integers are exact in any order, so a column is multiplied where it lies, 16
+ * bytes at a time, and its sums are added up last. */
 #ifndef SKR_GEMM_SKINNY_INTS_NEON_CPU_H
 #define SKR_GEMM_SKINNY_INTS_NEON_CPU_H
 
 #include "gemm_pack_cpu.h"
 
-enum { BYTES_AT_ONCE = 16, BYTE_COLUMNS = 4, BYTE_ROWS = TILE(INT, MR) };
+enum { BYTES_AT_ONCE = 16, BYTE_COLUMNS = 4, BYTE_ROWS = 4 };
 
 static bool skinny_bytes(const job_t *job, const side *b)
 {
-    return job->skinny && job->kind == SKR_GEMM_INT && job->a.at.type == SKR_I8 && b->type == SKR_I8 && b->ks == 1 &&
-           !job->packed && job->m <= BYTE_ROWS && job->scaling < SKR_GEMM_BLOCK;
+    return job->skinny && job->whole && b->type == SKR_I8 && b->ks == 1 && !job->packed && job->m <= BYTE_ROWS &&
+           job->scaling < SKR_GEMM_BLOCK;
 }
 
 SKR_FN int32x4_t add_bytes(int32x4_t sum, int8x16_t x, int8x16_t y)
@@ -81,7 +81,7 @@ static void bytes_by_columns(const job_t *job, const side *b, const char *a, int
     int8_t *bytes = (int8_t *)room;
     for (int r = 0; r < BYTE_ROWS; r++)
         for (int64_t p = 0; p < padded; p++)
-            bytes[r * padded + p] = p < k && r < rows ? (int8_t)((const int32_t *)a)[p * BYTE_ROWS + r] : 0;
+            bytes[r * padded + p] = p < k && r < rows ? (int8_t)((const float *)a)[p * TILE(F32, MR) + r] : 0;
     if (rows == 1)
         columns_of_bytes(1, bytes, padded, from, b->rs, k, rows, cols, out, ld);
     else if (rows == 2)

@@ -220,7 +220,7 @@ static void strip_rows(const skinny_work *c, int type, const strip *s, int64_t k
 /* Whether few rows can use b as it lies. */
 static bool skinny_rows(const job_t *job, const side *b)
 {
-    return skinny_able(job) && job->kind != SKR_GEMM_INT && b->rs == 1 && b->ks != 1 && job->m <= MOST_ROWS &&
+    return skinny_able(job) && !job->whole && b->rs == 1 && b->ks != 1 && job->m <= MOST_ROWS &&
            (!scaled_apart(job) || job->seg <= MOST_STRIP_KS);
 }
 

@@ -353,7 +353,7 @@ AMX_COLUMNS(amx_i8_columns, _tile_dpbssd, 1)
 /* For columns of that type; NULL: none. */
 static const skinny_kernel *kernel_for(int kind, int type, int rows)
 {
-    if (rows > MOST_ROWS || kind == SKR_GEMM_INT)
+    if (rows > MOST_ROWS)
         return NULL;
 #if defined(SKR_LEVEL_amx)
     int i = rows > 8 ? 4 : rows > 4 ? 3 : rows > 2 ? 2 : rows > 1 ? 1 : 0;
@@ -379,14 +379,14 @@ static bool skinny_converted(const job_t *job, const side *b)
 static bool skinny_able(const job_t *job)
 {
     return job->skinny && job->m_panels <= job->tile_m && !job->packed && job->scaling != SKR_GEMM_BLOCK &&
-           !job->dbias.data;
+           !job->dbias.data && job->kind != SKR_GEMM_INT;
 }
 
 static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
 {
     if (!skinny_able(job) || b->ks != 1 || job->n < MOST_COLUMNS)
         return NULL;
-    if (dots_for(job, b))
+    if (dots_for(job, b) || job->whole)
         return dots_for(job, b);
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
@@ -458,7 +458,7 @@ static void skinny_by_columns(const job_t *job, const side *b, const char *a, in
                               int64_t ld)
 {
     const skinny_kernel *kernel = skinny_kernel_of(job, b);
-    const bool ints = job->kind == SKR_GEMM_INT || (job->kind == SKR_GEMM_I8 && !scaled_apart(job));
+    const bool ints = job->whole || (job->kind == SKR_GEMM_I8 && !scaled_apart(job));
     skinny_work c = {.job = job, .b = b, .all = a, .rows = kernel->rows, .converted = skinny_converted(job, b)};
 #if defined(SKR_LEVEL_amx)
     amx_shape(16, kernel->rows * 4); /* of the kernels that have tiles */
