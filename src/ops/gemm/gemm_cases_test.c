@@ -302,6 +302,14 @@ static void panel_group_cases(void)
                 s.lb = COLS;
                 gemm_case(s);
             }
+    static const int64_t odd_groups[] = {514, 1030, 2050}; /* a k block each, and no whole number of granules */
+    for (int i = 12; i < N_PAIRS; i++)
+        for (int g = 0; g < 6; g++) {
+            spec s = of_pair(i, g < 3 ? 20 : 12, 70, 5 * odd_groups[g % 3]);
+            s.group = odd_groups[g % 3];
+            s.lb = g % 2 ? COLS : ROWS;
+            gemm_case(s);
+        }
 }
 
 static void bench_cases(void)

@@ -11,6 +11,18 @@
 
 typedef skr_gemm_job job_t;
 
+/* Whether sums of segments are scaled apart. */
+SKR_FN bool scaled_apart(const job_t *job)
+{
+    return (job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP) && job->kind != SKR_GEMM_F32;
+}
+
+/* Whether the sums of a tile are 32-bit integers. */
+SKR_FN bool sums_are_ints(const job_t *job)
+{
+    return (job->kind == SKR_GEMM_I8 && !scaled_apart(job)) || job->kind == SKR_GEMM_INT || job->whole;
+}
+
 /* Element offset of a batch in a tensor. */
 SKR_FN int64_t batch_at(const job_t *job, const skr_gemm_matrix *m, int64_t batch)
 {

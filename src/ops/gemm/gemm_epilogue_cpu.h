@@ -43,8 +43,7 @@ static finish_batch finish_start(const job_t *job, int64_t batch)
                       .a_scale_at = batch_at(job, &job->a_scale, batch),
                       .b_scale_at = batch_at(job, &job->b_scale, batch)};
     int late = (scaled_late(job, 0) && job->a_scale.at.data) || (scaled_late(job, 1) && job->b_scale.at.data);
-    f.ints = (job->kind == SKR_GEMM_I8 && job->scaling != SKR_GEMM_BLOCK && job->scaling != SKR_GEMM_GROUP) ||
-             job->kind == SKR_GEMM_INT || job->whole;
+    f.ints = sums_are_ints(job);
     f.scaled = late || job->alpha != 1;
     f.plain = !f.scaled && (job->exact || !f.ints) && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
               !job->pre.at.data && !job->saved.at.data && !job->dbias.data && !job->scatter.data &&

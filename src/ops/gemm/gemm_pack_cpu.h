@@ -52,12 +52,6 @@ SKR_FN int scaled_here(const job_t *job, int is_b)
     return job->kind == SKR_GEMM_F32 && ((job->scaling == SKR_GEMM_GROUP && is_b) || job->scaling == SKR_GEMM_BLOCK);
 }
 
-/* Whether sums of segments are scaled apart. */
-SKR_FN bool scaled_apart(const job_t *job)
-{
-    return (job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP) && job->kind != SKR_GEMM_F32;
-}
-
 static float scale_of(const job_t *job, const side *s, int64_t r, int64_t k)
 {
     const skr_gemm_matrix *m = s->is_b ? &job->b_scale : &job->a_scale;

@@ -119,7 +119,7 @@ static void count_tiles(skr_gemm_job *job)
 }
 
 /* Few rows: tasks of `columns` columns of b, fewer until there are enough of them; not fewer than four panels or 64
- * columns, which x86-64 takes at a time. */
+ * columns. */
 static void cut_columns(skr_gemm_job *job, int64_t columns, int64_t tasks)
 {
     int pair = job->gated ? 2 : 1, fewest = skr_min(4, 64 / job->tile.nr) * pair;
@@ -128,7 +128,7 @@ static void cut_columns(skr_gemm_job *job, int64_t columns, int64_t tasks)
         count_tiles(job);
         if (skr_mul(job->m_tiles, job->n_tiles) >= tasks || job->tile_n <= fewest)
             return;
-        job->tile_n = (job->tile_n / 2 + pair - 1) / pair * pair;
+        job->tile_n = skr_max(fewest, (job->tile_n / 2 + pair - 1) / pair * pair);
     }
 }
 
@@ -213,8 +213,9 @@ static bool one_task_of_rows(const skr_gemm_job *job, int width)
 
 int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
 {
-    int64_t k = job->segs == 1 ? skr_mul(skr_ceil_div(job->k, job->tile.granule), job->tile.granule)
-                               : skr_mul(job->k ? skr_ceil_div(job->k, job->seg) : 0, job->seg_pad);
+    int64_t granule = job->tile.granule, whole = job->k ? job->k / job->seg : 0, rest = job->k ? job->k % job->seg : 0;
+    int64_t last = job->segs == 1 ? skr_mul(skr_ceil_div(rest, granule), granule) : job->seg_pad; /* as panel_bytes */
+    int64_t k = skr_mul(whole, job->seg_pad) + (rest ? last : 0);
     return skr_mul(skr_mul(k, panels), (int64_t)width * skr_gemm_element_bytes(job->kind));
 }
 
@@ -234,7 +235,7 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
     const skr_gemm_tile *t = &job->tile;
     int64_t block = skr_mul(job->seg_pad, job->segs);
     int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
-    if (job->skinny) /* those so far, a block's, and a in another order, up to 3 k's more (gemm_skinny_neon_cpu.h) */
+    if (job->skinny) /* those so far, a block's, and a in another order, up to 3 k's more (aarch64) */
         sums = skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 2 * 4) + skr_gemm_panels_bytes(job, 1, t->mr) +
                3 * 4 * t->mr;
     int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * pair) : 0;

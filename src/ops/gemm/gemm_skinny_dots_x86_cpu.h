@@ -1,8 +1,9 @@
 /* gemm_skinny_dots_x86_cpu.h - few rows of i8 on x86-64, times columns of i4 (AVX2: of i8) whose k's are neighbours.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Integers are exact in any order, so a column is multiplied where it lies, DOT_KS k's at a time, and its sums are
- * added up last. a has as many k's of every row together, in the order and the type in which they are multiplied. */
+ * Integers are exact in any order, so a column is multiplied where it lies, DOT_KS k's at a time, and the lanes of its
+ * sums are added up after that. a has as many k's of every row together, in the order and the type in which they are
+ * multiplied. */
 #ifndef SKR_GEMM_SKINNY_DOTS_X86_CPU_H
 #define SKR_GEMM_SKINNY_DOTS_X86_CPU_H
 
@@ -29,13 +30,14 @@ static void order_dots(const float *run, char *to)
 #endif
 }
 
-/* a for these kernels; zeros where there is none. */
+/* a for these kernels; zeros where there is none. It fits where its panels would be: these have more than DOT_ROWS rows
+ * (AVX2: of f32), and there are DOT_KS k's or more. */
 static void dots_of_rows(const job_t *job, const side *a, int rows, char *to)
 {
     for (int64_t k = 0; k < job->k; k += DOT_KS)
         for (int r = 0; r < rows; r++, to += DOT_ROW_BYTES) {
             float run[DOT_KS] = {0}; /* AVX2; else bytes */
-            const int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
+            const int64_t from = r < job->m ? row_of_a(job, r) : -1;
             for (int64_t q = k; from >= 0 && q < k + DOT_KS && q < job->k; q += CHUNK) {
                 const int64_t end = k + DOT_KS < job->k ? k + DOT_KS : job->k;
                 take_run(job, a, a->at + from * a->rs + q * a->ks, a->ks, r, q, true,
@@ -101,7 +103,7 @@ SKR_FN void dots(int ROWS, const skinny_work *c, int64_t j, int64_t k0, int64_t 
         }
         UNROLLED
         for (int u = 0; u < MOST; u++)
-            ((int32_t *)sums)[u % ROWS * DOT_COLUMNS + i + u / ROWS] = sum_of_eight(acc[u]);
+            sums[u % ROWS * DOT_COLUMNS + i + u / ROWS] = skr_float((uint32_t)sum_of_eight(acc[u]));
     }
 }
 

@@ -12,8 +12,7 @@ enum { BYTES_AT_ONCE = 16, BYTE_COLUMNS = 4, BYTE_ROWS = 4 };
 
 static bool skinny_bytes(const job_t *job, const side *b)
 {
-    return job->skinny && job->whole && b->type == SKR_I8 && b->ks == 1 && !job->packed && job->m <= BYTE_ROWS &&
-           job->scaling < SKR_GEMM_BLOCK;
+    return job->skinny && job->whole && b->type == SKR_I8 && b->ks == 1 && !job->packed && job->m <= BYTE_ROWS;
 }
 
 SKR_FN int32x4_t add_bytes(int32x4_t sum, int8x16_t x, int8x16_t y)

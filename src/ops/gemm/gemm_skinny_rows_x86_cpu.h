@@ -199,7 +199,7 @@ static strip_kernel *strip_kernel_of(int kind, int type, bool one)
     return NULL; /* no product has such a kind and such a strip */
 }
 
-/* All rows. t: `rows` rows of STRIP columns, rounded up to whole groups of rows (AMX: 16). */
+/* All rows. t: `rows` rows of STRIP columns, rounded up to whole groups of rows (AMX: not). */
 static void strip_rows(const skinny_work *c, int type, const strip *s, int64_t k, bool fresh, float *t, int64_t ld)
 {
     const job_t *job = c->job;

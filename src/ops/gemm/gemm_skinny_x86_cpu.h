@@ -184,7 +184,7 @@ static void words_of_rows(const job_t *job, const side *a, int rows, char *to)
                           all = padded - p < CHUNK ? (int)(padded - p) : CHUNK;
                 for (int r = 0; r < rows; r++) {
                     _Alignas(64) char run[CHUNK * 4] = {0};
-                    int64_t from = r >= job->m ? -1 : job->gather.data ? row_of_a(job, r) : r;
+                    int64_t from = r < job->m ? row_of_a(job, r) : -1;
                     if (from >= 0)
                         take_run(job, a, a->at + from * a->rs + (k0 + p) * a->ks, a->ks, r, k0 + p, true, n, run, 0);
                     for (int w = 0; w < all / per; w++)
@@ -458,7 +458,7 @@ static void skinny_by_columns(const job_t *job, const side *b, const char *a, in
                               int64_t ld)
 {
     const skinny_kernel *kernel = skinny_kernel_of(job, b);
-    const bool ints = job->whole || (job->kind == SKR_GEMM_I8 && !scaled_apart(job));
+    const bool ints = sums_are_ints(job);
     skinny_work c = {.job = job, .b = b, .all = a, .rows = kernel->rows, .converted = skinny_converted(job, b)};
 #if defined(SKR_LEVEL_amx)
     amx_shape(16, kernel->rows * 4); /* of the kernels that have tiles */
