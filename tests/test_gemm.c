@@ -1,6 +1,8 @@
-/* test_gemm.c - what the cases of gemm cannot say: packed weights and every schedule give the same bits, what is packed
- * for something else is refused, and the largest sums of bytes are exact. One case in six, or in as many as the
- * argument says. SPDX-License-Identifier: Apache-2.0 */
+/* test_gemm.c - what the cases of gemm cannot say.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Packed weights and every schedule give the same bits, in one case of six, or of as many as the argument says; what is
+ * packed for something else is refused; the largest sums of bytes are exact. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -122,7 +122,7 @@ SKR_FN int codes_to_bf16(int type, const code_columns *c)
         const float *zero = c->zeros ? c->zeros + i : NULL;
         int k = 0;
         _mm_prefetch((const char *)from + CODES_AHEAD, _MM_HINT_T0);
-        if (type == SKR_I8)
+        if (type == SKR_I8) /* AT_ONCE of them are two lines */
             _mm_prefetch((const char *)from + CODES_AHEAD + 64, _MM_HINT_T0);
         if (type == SKR_I4 && zero)
             table = bf16_table(*zero);

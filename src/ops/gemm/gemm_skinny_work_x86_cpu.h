@@ -5,6 +5,7 @@
 
 #include "gemm_pack_cpu.h"
 
+/* A kernel takes no more columns at a time, nor rows than 16; products with fewer columns go through panels. */
 enum { MOST_COLUMNS = 64, MOST_SUMS = MOST_COLUMNS * 16 };
 
 /* b; a from its first k on, and the k's of it that are multiplied at a time: words of `rows` rows side by side; for

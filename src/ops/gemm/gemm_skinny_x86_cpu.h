@@ -386,8 +386,9 @@ static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
 {
     if (!skinny_able(job) || b->ks != 1 || job->n < MOST_COLUMNS)
         return NULL;
-    if (dots_for(job, b) || job->whole)
-        return dots_for(job, b);
+    const skinny_kernel *dots = dots_for(job, b);
+    if (dots || job->whole) /* whole: the others make floats, and no integers of them */
+        return dots;
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
 
