@@ -25,9 +25,11 @@ if [ "$what" = test ]; then
     want="$want$(missing clang clang)"
     ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 || want="$want libclang-rt-14-dev"
     case $(uname -m) in
-    aarch64) want="$want$(missing x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu)$(missing qemu-x86_64 qemu-user)" ;;
-    x86_64) want="$want$(missing aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu)$(missing qemu-aarch64 qemu-user)" ;;
+    aarch64) other=x86_64 gcc=gcc-x86-64-linux-gnu libc=libc6-dev-amd64-cross ;;
+    *) other=aarch64 gcc=gcc-aarch64-linux-gnu libc=libc6-dev-arm64-cross ;;
     esac
+    [ -e /usr/$other-linux-gnu/include/stdio.h ] || want="$want $libc" # the compiler only recommends it
+    want="$want$(missing $other-linux-gnu-gcc $gcc)$(missing qemu-$other qemu-user)"
 fi
 
 install_packages() {

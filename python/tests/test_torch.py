@@ -55,6 +55,8 @@ def doubles(*ts):
 def forward_and_gradients(norm, formula, device, dtype, shape):
     """norm(x, w, b) against the formula in double, with gradients and without."""
     x, w, b = tensors(device, dtype, shape, shape[-1:], shape[-1:])
+    if shape[-1] == 1:  # near 0 the gradient of a row of one element is the rounding of two large terms that cancel
+        x = (x + x.sign()).detach().requires_grad_()
     y = norm(x, w, b)
     assert y.dtype == dtype and y.shape == x.shape and y.requires_grad
     x2, w2, b2 = doubles(x, w, b)
