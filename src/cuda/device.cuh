@@ -303,6 +303,13 @@ SKR_DEVICE uint2 shared_load8(uint32_t p)
     return v;
 }
 
+SKR_DEVICE float2 shared_load8f(uint32_t p)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(p) : "memory");
+    return v;
+}
+
 SKR_DEVICE float shared_load4(uint32_t p)
 {
     float f;
@@ -325,6 +332,11 @@ SKR_DEVICE void shared_store4(uint32_t p, uint32_t v)
 SKR_DEVICE void shared_store16(uint32_t p, float a, float b, float c, float d)
 {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(p), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
+SKR_DEVICE void shared_store8(uint32_t p, float a, float b)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(p), "f"(a), "f"(b) : "memory");
 }
 
 /* V elements of a run-time float type into a slot of V * element bytes, and out of it. */

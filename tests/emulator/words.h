@@ -298,6 +298,11 @@ inline void emu_ld_shared_v2_u32(uint32_t &a, uint32_t &b, uint32_t p)
     uint2 v = emu_read_shared<uint2>(p);
     a = v.x, b = v.y;
 }
+inline void emu_ld_shared_v2_f32(float &a, float &b, uint32_t p)
+{
+    float2 v = emu_read_shared<float2>(p);
+    a = v.x, b = v.y;
+}
 INSTRUCTION(ld_shared_f32, f = emu_read_shared<float>(p), float &f, uint32_t p)
 INSTRUCTION(st_shared_v4_u32, emu_write_shared(p, make_uint4(a, b, c, d)), uint32_t p, uint32_t a, uint32_t b,
             uint32_t c, uint32_t d)

@@ -51,6 +51,40 @@ static void middle_tile_cases(void)
         }
 }
 
+/* Bias, GELU and SiLU's gates in tiles of 256 columns, which have code of their own. */
+static void wide_function_cases(void)
+{
+    static const struct {
+        saker_type type, d, bias;
+        int act, gated, bias_rows;
+        float alpha; /* 2000: gates that the short formula does not take */
+        const char *kernel;
+    } all[] = {
+        {SAKER_BF16, SAKER_BF16, SAKER_BF16, SAKER_ACT_NONE, 0, 0, 0, "tma bf16 kk 128x256"},
+        {SAKER_BF16, SAKER_BF16, SAKER_BF16, SAKER_ACT_GELU, 0, 0, 0, "tma bf16 kk 128x256"},
+        {SAKER_BF16, SAKER_BF16, 0, SAKER_ACT_GELU, 0, 0, 3, "tma bf16 kk 128x256"},
+        {SAKER_BF16, SAKER_F16, SAKER_F32, SAKER_ACT_GELU, 0, 1, 0, "tma bf16 kk 128x256"},
+        {SAKER_BF16, SAKER_F32, SAKER_F32, SAKER_ACT_GELU, 0, 0, 0, "tma bf16 kk 128x256"},
+        {SAKER_BF16, SAKER_BF16, 0, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 0, "tma bf16 kk 128x256"},
+        {SAKER_BF16, SAKER_BF16, SAKER_F32, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 2000, "tma bf16 kk 128x256"},
+        {SAKER_F16, SAKER_BF16, SAKER_F16, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 0, "tma f16 kk 128x256"},
+        {SAKER_F16, SAKER_F16, SAKER_F16, SAKER_ACT_GELU, 0, 0, 0, "tma f16 kk 128x256"},
+        {SAKER_I8, SAKER_BF16, SAKER_F32, SAKER_ACT_GELU, 0, 0, 0, "tma i8 kk 128x256"},
+        {SAKER_I8, SAKER_F16, SAKER_F32, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 0, "tma i8 kk 128x256"},
+    };
+    foreach (i, all) {
+        spec s = {.a = all[i].type, .b = all[i].type, .d = all[i].d, .m = 1032, .n = 5904, .k = 16, .lb = COLS};
+        s.scaling = all[i].type == SAKER_I8 ? SAKER_GEMM_SCALE_ROW_COLUMN : 0;
+        s.bias = all[i].bias;
+        s.act = all[i].act;
+        s.gated = all[i].gated;
+        s.bias_rows = all[i].bias_rows;
+        s.alpha = all[i].alpha;
+        s.cuda = all[i].kernel;
+        gemm_case(s);
+    }
+}
+
 /* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
 static void tma_cases(void)
 {
@@ -551,6 +585,7 @@ void gemm_cuda_cases(void)
 {
     tma_cases();
     middle_tile_cases();
+    wide_function_cases();
     fp8_cases();
     few_cases();
     mma_cases();

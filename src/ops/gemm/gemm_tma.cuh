@@ -158,9 +158,11 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         registers_up<240>();
         int stage = 0, phase = 0;
         const out_type way = {job, out + threadIdx.x / 128 * OUT};
-        gemm_work w(job);
-        while (w.next()) {
-            int row = w.row + threadIdx.x / 128 * 64;
+        gemm_work walk(job);
+        bool more = walk.next();
+        while (more) {
+            const gemm_work w = walk;
+            const int row = w.row + threadIdx.x / 128 * 64, steps = w.last - w.first;
             if (row < job.m) {
                 S d[1][BN / 2];
                 typename out_type::options o;
@@ -168,16 +170,21 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
                     way.read_options(row, w, o);
                 if constexpr (STEPWISE) {
                     const scale_type scale(job, gemm_batch(job, w.z), row, w.col, w.first, w.last);
-                    multiply_stepwise(d[0], scale, w.last - w.first, stage, phase);
+                    multiply_stepwise(d[0], scale, steps, stage, phase);
                 } else {
-                    this->template multiply<1>(d, w.last - w.first, stage, phase, [](uint32_t, int) {});
+                    this->template multiply<1>(d, steps, stage, phase, [&](uint32_t, int k) {
+                        if (k == (steps > 1)) /* where the next tile is: while the tensor cores have work */
+                            more = walk.next();
+                    });
                 }
                 if (SCALED) /* scales of steps leave no registers for them earlier */
                     way.read_options(row, w, o);
                 way.write(d[0], row, w, o);
             } else {
-                this->pass(w.last - w.first, stage, phase, [](uint32_t, int) {});
+                this->pass(steps, stage, phase, [](uint32_t, int) {});
             }
+            if (STEPWISE || row >= job.m)
+                more = walk.next();
         }
         way.done();
     }

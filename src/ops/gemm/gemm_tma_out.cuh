@@ -2,15 +2,15 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
- *   plain   d of 16 bits, times one factor or those of rows and columns; tiles whose width is not a multiple of 64
- *           have no way out but this with one factor
  *   exact   d of i32
- *   full    scales, bias, activation, gates in halves: 32 sums of a thread at a time, so that the code of the functions
- *           is there once; the other warpgroup multiplies meanwhile, as far as the stages reach. Scales and bias are
- *           read before the sums are made: nothing waits for memory here
- * d of 16 bits goes through shared memory to the copy engine, in panels of 64 columns; larger elements are stored as
- * they lie, whole sectors for a warp.
- * A thread has rows lane / 4 and 8 below of its warp's 16, columns 8 j + 2 (lane % 4) and the next. */
+ *   panels  d of 16 bits without a function, with GELU, or SiLU's gates; tiles whose width is not a multiple of 64 have
+ *           no way out but this with one factor
+ *   full    every activation, gates in halves, d of f32: 32 results of a thread at a time, so that the code of the
+ *           functions is there once
+ * Scales and bias are read before the sums are made, and applied to all of them first: a thread has those of two
+ * columns and finds the others in shared memory. d of 16 bits goes through shared memory to the copy engine, in panels
+ * of 64 columns; larger elements are stored as they lie, whole sectors for a warp. A thread has rows lane / 4 and 8
+ * below of its warp's 16, columns 8 j + 2 (lane % 4) and the next. */
 #ifndef SKR_GEMM_TMA_OUT_CUH
 #define SKR_GEMM_TMA_OUT_CUH
 
@@ -40,31 +40,74 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             bulk_store_wait<0>();
     }
 
-    /* What `full` multiplies by and adds. A thread reads its two rows' and, of the tile's groups of 8 columns, the
-     * columns 2 (lane % 4) and the next of groups lane / 4, + 8, ...: a warp has all of them. */
+    /* What sums are multiplied by and what is added: of a thread's two rows, and of columns 2 t and 2 t + 1 of the tile
+     * for thread t of the warpgroup. */
     struct options {
-        float factor[2], more[2], scale[2 * PARTS];
-        uint32_t bias[2 * PARTS]; /* as it lies in memory */
+        float factor[2], more[2], scale[2];
+        uint32_t bias[2]; /* as it lies in memory */
     };
 
-    /* w: col, z and slot of a gemm_work. */
+    /* w: col, z and slot of a gemm_work. d's place is that of the results: with a second array the compiler spills. Of
+     * groups neither will do, it would have the matrix instructions wait for each other: there `full` has it all. */
     template <class W>
-    __device__ __forceinline__ void write(const S (&d)[BN / 2], int row, const W &w, const options &o) const
+    __device__ __forceinline__ void write(S (&d)[BN / 2], int row, const W &w, const options &o) const
     {
-        if constexpr (ONLY_PLAIN)
-            plain<false>(d, row, w.col, w.z, o);
-        else if (w.slot >= 0)
+        if (!ONLY_PLAIN && w.slot >= 0) {
             slot(d, row, w.slot);
-        else if (INTS && job.exact)
+        } else if (INTS && job.exact) {
             exact(d, row, w.col, w.z);
-        else if (job.work.plain == SKR_GEMM_ONE_FACTOR)
-            plain<false>(d, row, w.col, w.z, o);
-        else if (!GROUPS && job.work.plain) /* sums of groups leave no registers for it */
-            plain<true>(d, row, w.col, w.z, o);
+        } else if (ONLY_PLAIN || job.work.plain == SKR_GEMM_ONE_FACTOR) {
+            panels<SKR_ACT_NONE, BN>(d, gemm_one_factor(job), row, w.col, w.z);
+        } else {
+            float(&x)[BN / 2] = reinterpret_cast<float(&)[BN / 2]>(d);
+            share(o);
+            if (!GROUPS)
+                adjust<BN / 2>(o, 0, d, x);
+            leave(x, o, row, w.col, w.z);
+        }
+    }
+
+    /* The functions that products are asked for most have code for all sums of a thread: a third of the instructions of
+     * `full` is about which sums are next. */
+    __device__ __forceinline__ void leave(float (&x)[BN / 2], const options &o, int row, int col, int z) const
+    {
+        if (!GROUPS && !job.act && !job.gated && job.work.store)
+            panels<SKR_ACT_NONE, BN>(x, 1.0f, row, col, z);
+        else if (BN == 256 && job.act == SKR_ACT_GELU && !job.gated && job.work.store)
+            panels<SKR_ACT_GELU, BN>(x, 1.0f, row, col, z);
+        else if (BN == 256 && job.act == SKR_ACT_SILU && job.gated && job.work.store && multiply_gates(x))
+            panels<SKR_ACT_NONE, BN / 2>(x, 1.0f, row, col / 2, z);
         else if (job.gated)
-            full<true>(d, row, w.col, w.z, o);
+            full<true>(x, o, row, col, z);
         else
-            full<false>(d, row, w.col, w.z, o);
+            full<false>(x, o, row, col, z);
+    }
+
+    /* SiLU of the gates times what they multiply; false: a gate is too large for the short formula. */
+    __device__ __forceinline__ bool multiply_gates(float (&x)[BN / 2]) const
+    {
+        float top = 0.0f;
+#pragma unroll
+        for (int i = 0; i < BN / 4; i++)
+            top = fmaxf(top, fabsf(x[i]));
+        if (any_of_warpgroup(top > near_limit(SKR_ACT_SILU, 0.0f)))
+            return false;
+#pragma unroll
+        for (int i = 0; i < BN / 4; i++)
+            x[i] = forward_of<SKR_ACT_SILU, true, true>(x[i], x[BN / 4 + i], 0.0f, 0.0f);
+        return true;
+    }
+
+    /* By way of the staging, behind bias and scales; nothing is sent from there now. */
+    __device__ __forceinline__ bool any_of_warpgroup(bool x) const
+    {
+        const uint32_t votes = shared_options() + 2 * SCALES;
+        x = __any_sync(0xffffffff, x);
+        if ((threadIdx.x & 31) == 0)
+            shared_store4(votes + (threadIdx.x / 32 & 3) * 4, x);
+        warpgroup_sync();
+        const uint4 v = shared_load16(votes);
+        return v.x || v.y || v.z || v.w;
     }
 
     /* ---------------------------------------------------------------- to the workspace */
@@ -140,11 +183,20 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         return job.d.at.type == SKR_F16 ? pack2<SKR_F16>(x, y) : pack2<SKR_BF16>(x, y);
     }
 
-    /* 16 columns of a panel, from column 16 j on: for the first 8 and for the next, two columns of both rows each. */
-    __device__ __forceinline__ void put16(uint32_t panel, int j, const uint32_t (&v)[4]) const
+    /* 16 columns of a panel, from column 16 j on: of the first 8 and of the next, two columns of both rows each. */
+    __device__ __forceinline__ void put16(uint32_t panel, int j, const float *x) const
     {
+        const uint32_t v[4] = {pack_out(x[0], x[1]), pack_out(x[2], x[3]), pack_out(x[4], x[5]), pack_out(x[6], x[7])};
         int lane = threadIdx.x & 31, r = (threadIdx.x / 32 & 3) * 16 + (lane & 15), chunk = j * 2 + (lane >> 4);
         store_matrices(panel + r * 128 + ((chunk ^ (r & 7)) << 4), v);
+    }
+
+    /* Of all that was sent but the last LEFT, nothing is read any more; by all threads of the warpgroup. */
+    template <int LEFT> __device__ __forceinline__ static void staging_free()
+    {
+        if (elected())
+            bulk_store_wait_read<LEFT>();
+        warpgroup_sync();
     }
 
     /* A staged panel, columns from n on: by all threads of the warpgroup. */
@@ -176,43 +228,28 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         }
     }
 
-    /* That of column 2 (lane % 4), or the next, of the tile's group g of 8: its reader in the warp has it. */
-    __device__ __forceinline__ static float column_factor(const options &o, int g, int next)
+    /* ACT of WIDTH columns times a factor. Panels are written one or two at a time, those that are alone into the two
+     * in turn. Where the width is not a multiple of a panel's, the last one begins early and writes columns of the one
+     * before again: the copy engine's box stays the same. */
+    template <int ACT, int WIDTH, class V>
+    __device__ __forceinline__ void panels(const V (&x)[BN / 2], float factor, int row, int col, int z) const
     {
-        return __shfl_sync(0xffffffff, o.scale[g / 8 * 2 + next], g % 8 * 4 + (threadIdx.x & 3));
-    }
-
-    /* FACTORS: o's, of rows and columns; else one. Panels are written one or two at a time, those that are alone into
-     * the two in turn. Where the tile's width is not a multiple of a panel's, the last one begins early and writes
-     * columns of the one before again: the copy engine's box stays the same. */
-    template <bool FACTORS>
-    __device__ __forceinline__ void plain(const S (&d)[BN / 2], int row, int col, int z, const options &o) const
-    {
-        const float factor = FACTORS ? 1.0f : gemm_one_factor(job);
-        constexpr int PANELS = BN % 128 ? 1 : 2, COUNT = (BN + 63) / 64;
+        constexpr int PANELS = WIDTH % 128 ? 1 : 2, COUNT = (WIDTH + 63) / 64;
 #pragma unroll
         for (int part = 0; part < COUNT; part += PANELS) {
-            const int first = min(part * 64, BN - PANELS * 64); /* column */
+            const int first = min(part * 64, WIDTH - PANELS * 64); /* column */
             const uint32_t to = staging + (PANELS == 1 ? part & 1 : 0) * PANEL;
-            if (elected() && (PANELS == 2 || part == 0))
-                bulk_store_wait_read<0>();
-            else if (elected())
-                bulk_store_wait_read<1>();
-            warpgroup_sync();
+            if (PANELS == 2 || part == 0)
+                staging_free<0>();
+            else
+                staging_free<1>();
 #pragma unroll
             for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
-                uint32_t v[4];
-                float by[2];
+                float y[8];
 #pragma unroll
-                for (int q = 0; q < 4; q++) { /* 8 columns of the one row and of the other, then the next 8 */
-                    int i = first / 2 + j * 8 + q * 2;
-                    if (FACTORS && q % 2 == 0)
-                        by[0] = column_factor(o, i / 4, 0), by[1] = column_factor(o, i / 4, 1);
-                    float x = (float)d[i], y = (float)d[i + 1];
-                    v[q] = FACTORS ? pack_out(x * (o.factor[q & 1] * by[0]), y * (o.factor[q & 1] * by[1]))
-                                   : pack_out(x * factor, y * factor);
-                }
-                put16(to + (j >> 2) * PANEL, j & 3, v);
+                for (int i = 0; i < 8; i++)
+                    y[i] = act_value<ACT, true>((float)x[first / 2 + j * 8 + i] * factor, 0.0f);
+                put16(to + (j >> 2) * PANEL, j & 3, y);
             }
             fence_async();
             warpgroup_sync();
@@ -258,12 +295,12 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             return;
         read_rows(row, w.z, o);
         const gemm_batch at(job, w.z);
-        const int lane = threadIdx.x & 31, bytes = skr_type_bytes(job.bias.type);
+        const int thread = threadIdx.x & 127, bytes = skr_type_bytes(job.bias.type);
         const char *bias = (const char *)job.bias.data + (GROUPS && job.bias.data ? at.bias * bytes : 0);
 #pragma unroll
-        for (int i = 0; i < 2 * PARTS; i++) {
-            int64_t n = column(w.col, (lane / 4 + i / 2 * 8) * 8 + (lane & 3) * 2 + i % 2);
-            if ((!GROUPS && job.work.plain) || scales_columns())
+        for (int i = 0; i < 2; i++) {
+            int64_t n = column(w.col, min(2 * thread + i, BN - 1));
+            if (scales_columns())
                 o.scale[i] = gemm_column_factor(job, at, n);
             if (bias && !job.bias_rows && bytes == 4)
                 o.bias[i] = *(const uint32_t *)(bias + n * job.bias.stride * 4);
@@ -284,68 +321,70 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         return lo;
     }
 
-    /* v[2 i + c], i known at run time only. */
-    template <class V> __device__ __forceinline__ static V pick(const V (&v)[2 * PARTS], int i, int c)
+    /* Where bias and scales of the columns are: in the staging of d, as long as nothing is written there. `full` of
+     * groups has two parts, of which the second goes there. */
+    static constexpr int SCALES = BN * 4; /* bytes of bias before them */
+    __device__ __forceinline__ uint32_t shared_options() const
     {
-        V found = v[c];
-#pragma unroll
-        for (int k = 1; k < PARTS; k++)
-            found = i == k ? v[2 * k + c] : found;
-        return found;
+        static_assert(!GROUPS || PARTS == 2, "the second part is written last");
+        return staging + (GROUPS ? PANEL : 0);
     }
 
-    /* The 32 sums of a part: 64 neighbouring columns, or 32 of the gate and the 32 that it multiplies. */
-    template <bool GATED, int P>
-    __device__ __forceinline__ void take(const S (&d)[BN / 2], int part, float (&x)[32]) const
+    __device__ __forceinline__ void share(const options &o) const
     {
-        if (part == P) {
-#pragma unroll
-            for (int i = 0; i < 32; i++)
-                x[i] = (float)d[!GATED ? P * 32 + i : i < 16 ? P * 16 + i : BN / 4 + P * 16 + i - 16];
-        } else if constexpr (P + 1 < PARTS) {
-            take<GATED, P + 1>(d, part, x);
+        const int thread = threadIdx.x & 127;
+        const uint32_t to = shared_options() + thread * 8;
+        staging_free<0>();
+        if (thread < BN / 2) {
+            float add[2] = {-0.0f, -0.0f}; /* what changes nothing, not even -0 */
+            if (job.bias.data && !job.bias_rows)
+                add[0] = bias_value(o.bias[0]), add[1] = bias_value(o.bias[1]);
+            shared_store8(to, add[0], add[1]);
+            if (scales_columns())
+                shared_store8(to + SCALES, o.scale[0], o.scale[1]);
         }
+        warpgroup_sync();
     }
 
-    /* Of both columns of 4 groups, from group `from` of 8 on: what their readers in the warp have. */
-    template <class V> __device__ __forceinline__ static void spread(const V (&v)[2], int from, V (&out)[4][2])
+    /* Scales and bias for COUNT sums of a thread, of which the first is that of column `first` of the tile. */
+    template <int COUNT, class V>
+    __device__ __forceinline__ void adjust(const options &o, int first, const V *d, float *x) const
     {
+        const uint32_t mine = shared_options() + first * 4 + (threadIdx.x & 3) * 8;
+        if (scales_columns()) {
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            out[i / 2][i % 2] = __shfl_sync(0xffffffff, v[i % 2], (from + i / 2) * 4 + (threadIdx.x & 3));
-    }
-
-    /* Scales and bias. The exchanges of a side are all on their way before the first is needed. */
-    template <bool GATED> __device__ __forceinline__ void adjust(const options &o, int part, float (&x)[32]) const
-    {
-        const bool scaled = scales_columns(), biased = job.bias.data && !job.bias_rows;
+            for (int j = 0; j < COUNT / 4; j++) {
+                const float2 add = shared_load8f(mine + j * 32), by = shared_load8f(mine + SCALES + j * 32);
 #pragma unroll
-        for (int side = 0; side < 2; side++) { /* 4 groups of 8 columns each; gated: of the gate, of the other */
-            int which = GATED ? part / 2 + side * (PARTS / 2) : part, from = GATED ? part % 2 * 4 : side * 4;
-            float *v = x + side * 16, add[4][2], scale[4][2];
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                add[i / 2][i % 2] = -0.0f; /* what changes nothing, not even -0 */
-            if (biased) {
-                const float mine[2] = {bias_value(pick(o.bias, which, 0)), bias_value(pick(o.bias, which, 1))};
-                spread(mine, from, add);
+                for (int i = 4 * j; i < 4 * j + 4; i++)
+                    x[i] = __fmaf_rn((float)d[i], o.factor[i / 2 & 1] * (i & 1 ? by.y : by.x), i & 1 ? add.y : add.x);
             }
-            if (scaled) {
-                const float mine[2] = {pick(o.scale, which, 0), pick(o.scale, which, 1)};
-                spread(mine, from, scale);
+        } else {
 #pragma unroll
-                for (int i = 0; i < 16; i++)
-                    v[i] = __fmaf_rn(v[i], o.factor[i / 2 & 1] * scale[i / 4][i & 1], add[i / 4][i & 1]);
-            } else {
+            for (int j = 0; j < COUNT / 4; j++) {
+                const float2 add = shared_load8f(mine + j * 32);
 #pragma unroll
-                for (int i = 0; i < 16; i++)
-                    v[i] = __fmaf_rn(v[i], o.factor[i / 2 & 1], add[i / 4][i & 1]);
+                for (int i = 4 * j; i < 4 * j + 4; i++)
+                    x[i] = __fmaf_rn((float)d[i], o.factor[i / 2 & 1], i & 1 ? add.y : add.x);
             }
         }
         if (job.bias.data && job.bias_rows)
 #pragma unroll
-            for (int i = 0; i < 32; i++)
+            for (int i = 0; i < COUNT; i++)
                 x[i] += o.more[i / 2 & 1];
+    }
+
+    /* The 32 values of a part: 64 neighbouring columns, or 32 of the gate and the 32 that it multiplies. */
+    template <bool GATED, int P>
+    __device__ __forceinline__ static void take(const float (&all)[BN / 2], int part, float (&x)[32])
+    {
+        if (part == P) {
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                x[i] = all[!GATED ? P * 32 + i : i < 16 ? P * 16 + i : BN / 4 + P * 16 + i - 16];
+        } else if constexpr (P + 1 < PARTS) {
+            take<GATED, P + 1>(all, part, x);
+        }
     }
 
     template <bool GATED> __device__ __forceinline__ void function(float (&x)[32]) const
@@ -360,7 +399,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     }
 
     template <bool GATED>
-    __device__ __forceinline__ void full(const S (&d)[BN / 2], int row, int col, int z, const options &o) const
+    __device__ __forceinline__ void full(const float (&all)[BN / 2], const options &o, int row, int col, int z) const
     {
         constexpr int EACH = GATED ? 2 : 1, COUNT = GATED ? 16 : 32; /* parts of a panel, results of a part */
         int width = (int)(GATED ? job.n / 2 : job.n), first = GATED ? col / 2 : col;
@@ -371,29 +410,25 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             float x[32];
             if (n >= width && part % EACH == 0)
                 return;
-            take<GATED, 0>(d, part, x);
-            adjust<GATED>(o, part, x);
+            take<GATED, 0>(all, part, x);
+            if (GROUPS) {
+                adjust<COUNT>(o, part * 2 * COUNT, x, x);
+                if (GATED)
+                    adjust<16>(o, BN / 2 + part * 32, x + 16, x + 16);
+            }
             if (GATED || job.act)
                 function<GATED>(x);
             if (!job.work.store) {
                 store_part<COUNT>(z, row, n, width, x);
                 continue;
             }
-            if (part % EACH == 0) { /* the panel before may still be on its way */
-                if (elected() && part == 0)
-                    bulk_store_wait_read<0>();
-                else if (elected())
-                    bulk_store_wait_read<1>();
-                warpgroup_sync();
-            }
+            if (part == 0)
+                staging_free<0>();
+            else if (part % EACH == 0)
+                staging_free<1>();
 #pragma unroll
-            for (int j = 0; j < COUNT / 8; j++) {
-                uint32_t v[4];
-#pragma unroll
-                for (int q = 0; q < 4; q++)
-                    v[q] = pack_out(x[j * 8 + q * 2], x[j * 8 + q * 2 + 1]);
-                put16(panel, part % EACH * 2 + j, v);
-            }
+            for (int j = 0; j < COUNT / 8; j++)
+                put16(panel, part % EACH * 2 + j, x + j * 8);
             if (part % EACH == EACH - 1) {
                 fence_async();
                 warpgroup_sync();
@@ -404,7 +439,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
 
     /* d of f32: rows row + ..., columns from n on. */
     template <int COUNT>
-    __device__ __forceinline__ void store_part(int z, int row, int n, int width, const float (&x)[32]) const
+    __device__ __forceinline__ void store_part(int z, int row, int n, int width, const float *x) const
     {
         const gemm_batch at(job, z);
         int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
