@@ -153,6 +153,10 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         this->template multiply_apart<WIDTH>(count, stage, phase, begins, add);
     }
 
+    /* Whether the next tile's place is found while the tensor cores have work. Smaller tiles are often a block's only
+     * ones, and sums that leave the tensor cores leave no registers for it. */
+    static constexpr bool AHEAD = !STEPWISE && BN == 256;
+
     __device__ __forceinline__ void consume() const
     {
         registers_up<240>();
@@ -173,7 +177,7 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
                     multiply_stepwise(d[0], scale, steps, stage, phase);
                 } else {
                     this->template multiply<1>(d, steps, stage, phase, [&](uint32_t, int k) {
-                        if (k == (steps > 1)) /* where the next tile is: while the tensor cores have work */
+                        if (AHEAD && k == (steps > 1))
                             more = walk.next();
                     });
                 }
@@ -183,7 +187,7 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
             } else {
                 this->pass(steps, stage, phase, [](uint32_t, int) {});
             }
-            if (STEPWISE || row >= job.m)
+            if (!AHEAD || row >= job.m)
                 more = walk.next();
         }
         way.done();

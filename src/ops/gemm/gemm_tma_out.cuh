@@ -24,6 +24,9 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     static constexpr int PARTS = BN / 64; /* of `full`: 64 columns of b each */
     static constexpr bool ONLY_PLAIN = BN % 64 != 0;
     static constexpr bool INTS = S(0.5) == S(0);
+    /* `full` adjusts sums, a part at a time. Small tiles are often a block's only ones, so that all of the code comes
+     * from memory; and with groups' sums adjusted in place matrix instructions would wait for each other. */
+    static constexpr bool LEAN = !INTS && (GROUPS || BN <= 128);
 
     const skr_gemm_job &job;
     uint32_t staging; /* BYTES of this warpgroup, for d */
@@ -47,8 +50,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         uint32_t bias[2]; /* as it lies in memory */
     };
 
-    /* w: col, z and slot of a gemm_work. d's place is that of the results: with a second array the compiler spills. Of
-     * groups neither will do, it would have the matrix instructions wait for each other: there `full` has it all. */
+    /* w: col, z and slot of a gemm_work. d's place is that of the results: with a second array the compiler spills. */
     template <class W>
     __device__ __forceinline__ void write(S (&d)[BN / 2], int row, const W &w, const options &o) const
     {
@@ -61,7 +63,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         } else {
             float(&x)[BN / 2] = reinterpret_cast<float(&)[BN / 2]>(d);
             share(o);
-            if (!GROUPS)
+            if (!LEAN || (!GROUPS && job.work.plain))
                 adjust<BN / 2>(o, 0, d, x);
             leave(x, o, row, w.col, w.z);
         }
@@ -71,7 +73,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
      * `full` is about which sums are next. */
     __device__ __forceinline__ void leave(float (&x)[BN / 2], const options &o, int row, int col, int z) const
     {
-        if (!GROUPS && !job.act && !job.gated && job.work.store)
+        if (!LEAN ? !job.act && !job.gated && job.work.store : !GROUPS && job.work.plain)
             panels<SKR_ACT_NONE, BN>(x, 1.0f, row, col, z);
         else if (BN == 256 && job.act == SKR_ACT_GELU && !job.gated && job.work.store)
             panels<SKR_ACT_GELU, BN>(x, 1.0f, row, col, z);
@@ -321,13 +323,13 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         return lo;
     }
 
-    /* Where bias and scales of the columns are: in the staging of d, as long as nothing is written there. `full` of
-     * groups has two parts, of which the second goes there. */
+    /* Where bias and scales of the columns are: in the staging of d, as long as nothing is written there. Where `full`
+     * adjusts the sums it has two parts, of which the second goes there. */
     static constexpr int SCALES = BN * 4; /* bytes of bias before them */
     __device__ __forceinline__ uint32_t shared_options() const
     {
-        static_assert(!GROUPS || PARTS == 2, "the second part is written last");
-        return staging + (GROUPS ? PANEL : 0);
+        static_assert(!LEAN || PARTS <= 2, "the second part is written last");
+        return staging + (LEAN ? PANEL : 0);
     }
 
     __device__ __forceinline__ void share(const options &o) const
@@ -411,7 +413,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             if (n >= width && part % EACH == 0)
                 return;
             take<GATED, 0>(all, part, x);
-            if (GROUPS) {
+            if (LEAN) {
                 adjust<COUNT>(o, part * 2 * COUNT, x, x);
                 if (GATED)
                     adjust<16>(o, BN / 2 + part * 32, x + 16, x + 16);
