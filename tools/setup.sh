@@ -26,10 +26,13 @@ if [ "$what" = test ]; then
     ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 || want="$want libclang-rt-14-dev"
     case $(uname -m) in
     aarch64) other=x86_64 gcc=gcc-x86-64-linux-gnu libc=libc6-dev-amd64-cross ;;
-    *) other=aarch64 gcc=gcc-aarch64-linux-gnu libc=libc6-dev-arm64-cross ;;
+    x86_64) other=aarch64 gcc=gcc-aarch64-linux-gnu libc=libc6-dev-arm64-cross ;;
+    *) other="" ;;
     esac
-    [ -e /usr/$other-linux-gnu/include/stdio.h ] || want="$want $libc" # the compiler only recommends it
-    want="$want$(missing $other-linux-gnu-gcc $gcc)$(missing qemu-$other qemu-user)"
+    if [ "$other" ]; then
+        [ -e /usr/$other-linux-gnu/include/stdio.h ] || want="$want $libc" # the compiler only recommends it
+        want="$want$(missing $other-linux-gnu-gcc $gcc)$(missing qemu-$other qemu-user)"
+    fi
 fi
 
 install_packages() {

@@ -236,7 +236,7 @@ SKR_FN __m128 v_get4(const float *p, int n)
 {
     if (n >= 4)
         return _mm_loadu_ps(p);
-    __m128 low = n >= 2   ? _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)p)) /* at any address, as an f64 is not */
+    __m128 low = n >= 2   ? _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)p)) /* _mm_load_sd wants alignment */
                  : n == 1 ? _mm_load_ss(p)
                           : _mm_setzero_ps();
     return n == 3 ? _mm_movelh_ps(low, _mm_load_ss(p + 2)) : low;

@@ -3,14 +3,17 @@
  *
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
  *   exact   d of i32
- *   panels  d of 16 bits without a function, with GELU, or SiLU's gates; tiles whose width is not a multiple of 64 have
- *           no way out but this with one factor
+ *   panels  d of 16 bits without a function; in tiles of 256 columns also with GELU, or SiLU's gates; tiles whose
+ *           width is not a multiple of 64 have no way out but this with one factor
  *   full    every activation, gates in halves, d of f32: 32 results of a thread at a time, so that the code of the
  *           functions is there once
- * Scales and bias are read before the sums are made, and applied to all of them first: a thread has those of two
- * columns and finds the others in shared memory. d of 16 bits goes through shared memory to the copy engine, in panels
- * of 64 columns; larger elements are stored as they lie, whole sectors for a warp. A thread has rows lane / 4 and 8
- * below of its warp's 16, columns 8 j + 2 (lane % 4) and the next. */
+ *
+ * A thread reads scales and bias of two columns, before the sums are made where there are registers for them, and finds
+ * the others in shared memory. They are applied to all sums first or, where the code is to be short (LEAN), by `full`.
+ *
+ * d of 16 bits goes through shared memory to the copy engine, in panels of 64 columns; larger elements are stored as
+ * they lie, whole sectors for a warp. A thread has rows lane / 4 and 8 below of its warp's 16, columns 8 j + 2 (lane %
+ * 4) and the next. */
 #ifndef SKR_GEMM_TMA_OUT_CUH
 #define SKR_GEMM_TMA_OUT_CUH
 
@@ -25,7 +28,8 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     static constexpr bool ONLY_PLAIN = BN % 64 != 0;
     static constexpr bool INTS = S(0.5) == S(0);
     /* `full` adjusts sums, a part at a time. Small tiles are often a block's only ones, so that all of the code comes
-     * from memory; and with groups' sums adjusted in place matrix instructions would wait for each other. */
+     * from memory; and with groups' sums adjusted in place matrix instructions would wait for each other. Integers have
+     * to become floats first. */
     static constexpr bool LEAN = !INTS && (GROUPS || BN <= 128);
 
     const skr_gemm_job &job;
@@ -50,42 +54,58 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         uint32_t bias[2]; /* as it lies in memory */
     };
 
-    /* w: col, z and slot of a gemm_work. d's place is that of the results: with a second array the compiler spills. */
+    /* w: col, z and slot of a gemm_work. d's place is that of the results: with a second array the compiler spills. Of
+     * integers every sum is read before its place is written. */
     template <class W>
     __device__ __forceinline__ void write(S (&d)[BN / 2], int row, const W &w, const options &o) const
     {
-        if (!ONLY_PLAIN && w.slot >= 0) {
+        if constexpr (ONLY_PLAIN) {
+            panels<SKR_ACT_NONE, BN>(d, gemm_one_factor(job), row, w.col, w.z);
+        } else if (w.slot >= 0) {
             slot(d, row, w.slot);
         } else if (INTS && job.exact) {
             exact(d, row, w.col, w.z);
-        } else if (ONLY_PLAIN || job.work.plain == SKR_GEMM_ONE_FACTOR) {
+        } else if (job.work.plain == SKR_GEMM_ONE_FACTOR) {
             panels<SKR_ACT_NONE, BN>(d, gemm_one_factor(job), row, w.col, w.z);
         } else {
             float(&x)[BN / 2] = reinterpret_cast<float(&)[BN / 2]>(d);
+            const bool adjusted = !LEAN || (!GROUPS && job.work.plain);
             share(o);
-            if (!LEAN || (!GROUPS && job.work.plain))
+            if (adjusted)
                 adjust<BN / 2>(o, 0, d, x);
-            leave(x, o, row, w.col, w.z);
+            if (adjusted && !job.act && !job.gated && job.work.store)
+                panels<SKR_ACT_NONE, BN>(x, 1.0f, row, w.col, w.z);
+            else if (job.gated && !usual_gates(x, row, w.col, w.z))
+                full<true>(x, o, row, w.col, w.z);
+            else if (!job.gated && !usual_function(x, row, w.col, w.z))
+                full<false>(x, o, row, w.col, w.z);
         }
     }
 
     /* The functions that products are asked for most have code for all sums of a thread: a third of the instructions of
-     * `full` is about which sums are next. */
-    __device__ __forceinline__ void leave(float (&x)[BN / 2], const options &o, int row, int col, int z) const
+     * `full` is about which sums are next. False: it is another one. */
+    __device__ __forceinline__ bool usual_function(const float (&x)[BN / 2], int row, int col, int z) const
     {
-        if (!LEAN ? !job.act && !job.gated && job.work.store : !GROUPS && job.work.plain)
-            panels<SKR_ACT_NONE, BN>(x, 1.0f, row, col, z);
-        else if (BN == 256 && job.act == SKR_ACT_GELU && !job.gated && job.work.store)
-            panels<SKR_ACT_GELU, BN>(x, 1.0f, row, col, z);
-        else if (BN == 256 && job.act == SKR_ACT_SILU && job.gated && job.work.store && multiply_gates(x))
-            panels<SKR_ACT_NONE, BN / 2>(x, 1.0f, row, col / 2, z);
-        else if (job.gated)
-            full<true>(x, o, row, col, z);
-        else
-            full<false>(x, o, row, col, z);
+        if constexpr (BN == 256)
+            if (job.act == SKR_ACT_GELU && job.work.store) {
+                panels<SKR_ACT_GELU, BN>(x, 1.0f, row, col, z);
+                return true;
+            }
+        return false;
     }
 
-    /* SiLU of the gates times what they multiply; false: a gate is too large for the short formula. */
+    __device__ __forceinline__ bool usual_gates(float (&x)[BN / 2], int row, int col, int z) const
+    {
+        if constexpr (BN == 256)
+            if (job.act == SKR_ACT_SILU && job.work.store && multiply_gates(x)) {
+                panels<SKR_ACT_NONE, BN / 2>(x, 1.0f, row, col / 2, z);
+                return true;
+            }
+        return false;
+    }
+
+    /* SiLU of the gates times what they multiply; false: a gate is too large for the short formula (forward_all() asks
+     * the same, of fewer). */
     __device__ __forceinline__ bool multiply_gates(float (&x)[BN / 2]) const
     {
         float top = 0.0f;
@@ -100,7 +120,8 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         return true;
     }
 
-    /* By way of the staging, behind bias and scales; nothing is sent from there now. */
+    /* By way of the staging, behind bias and scales. Once, between share() and the first panel: their barriers keep the
+     * votes from what comes before and after. */
     __device__ __forceinline__ bool any_of_warpgroup(bool x) const
     {
         const uint32_t votes = shared_options() + 2 * SCALES;
@@ -236,6 +257,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     template <int ACT, int WIDTH, class V>
     __device__ __forceinline__ void panels(const V (&x)[BN / 2], float factor, int row, int col, int z) const
     {
+        static_assert(ACT == SKR_ACT_NONE || ACT == SKR_ACT_GELU, "one formula for all numbers");
         constexpr int PANELS = WIDTH % 128 ? 1 : 2, COUNT = (WIDTH + 63) / 64;
 #pragma unroll
         for (int part = 0; part < COUNT; part += PANELS) {
