@@ -153,8 +153,9 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         this->template multiply_apart<WIDTH>(count, stage, phase, begins, add);
     }
 
-    /* Whether the next tile's place is found while the tensor cores have the first of several steps. Smaller tiles are
-     * often a block's only ones, and sums that leave the tensor cores leave no registers for it. */
+    /* Whether the next tile's place is found while the tensor cores have the first step (a tile of one: before it), not
+     * after d is written. Smaller tiles are often a block's only ones, and sums that leave the tensor cores leave no
+     * registers for it. */
     static constexpr bool AHEAD = !STEPWISE && BN == 256;
 
     __device__ __forceinline__ void consume() const

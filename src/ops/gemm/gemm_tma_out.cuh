@@ -463,7 +463,7 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
 
     /* d of f32: rows row + ..., columns from n on. */
     template <int COUNT>
-    __device__ __forceinline__ void store_part(int z, int row, int n, int width, const float *x) const
+    __device__ __forceinline__ void store_part(int z, int row, int n, int width, const float (&x)[32]) const
     {
         const gemm_batch at(job, z);
         int lane = threadIdx.x & 31, m = row + (threadIdx.x / 32 & 3) * 16 + lane / 4;
