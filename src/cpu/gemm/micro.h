@@ -84,4 +84,19 @@ SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
         micro_int(k, a, b, (uint32_t *)t);
 }
 
+/* The same added to what t, of mr rows and nr columns, holds. */
+SKR_FN void micro_add(int kind, int mr, int nr, int64_t k, const void *a, const void *b, float *t)
+{
+    _Alignas(64) float sums[SKR_GEMM_MAX_MR * SKR_GEMM_MAX_NR];
+#if defined(SKR_CPU_MICRO_AVX512_H) && HAS_BF16
+    if (kind == SKR_GEMM_BF16) {
+        micro_bf16_on(k, a, b, NULL, t);
+        return;
+    }
+#endif
+    micro(kind, k, a, b, sums);
+    for (int i = 0; i < mr * nr; i += SKR_LANES)
+        v_store_float(SKR_F32, t, i, v_add(v_load(SKR_F32, t, i), v_load(SKR_F32, sums, i)));
+}
+
 #endif

@@ -47,13 +47,17 @@ SKR_IN_ORDER static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, f
 }
 
 #if defined(SKR_LEVEL_avx512bf16)
-SKR_IN_ORDER static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
+/* on: the sums in t go on; factors: of its columns, or NULL. */
+SKR_FN void bf16_tile(bool on, int64_t k, const uint16_t *a, const uint16_t *b, const float *factors, float *t)
 {
     enum { MR = TILE(BF16, MR), NR = TILE(BF16, NR) };
     __m512 acc[MR][2];
     UNROLLED
-    for (int i = 0; i < MR; i++)
-        acc[i][0] = acc[i][1] = _mm512_setzero_ps();
+    for (int i = 0; i < 2 * MR; i++)
+        acc[i / 2][i % 2] = on ? _mm512_loadu_ps(t + i / 2 * NR + i % 2 * 16) : _mm512_setzero_ps();
+    UNROLLED
+    for (int i = 0; i < 2 * MR && factors; i++)
+        acc[i / 2][i % 2] = _mm512_mul_ps(acc[i / 2][i % 2], _mm512_loadu_ps(factors + i % 2 * 16));
     for (; k > 0; k -= 2, a += 2 * MR, b += 2 * NR) {
         __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 32);
         UNROLLED
@@ -68,6 +72,16 @@ SKR_IN_ORDER static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t
         _mm512_storeu_ps(t + i * NR, acc[i][0]);
         _mm512_storeu_ps(t + i * NR + 16, acc[i][1]);
     }
+}
+
+SKR_IN_ORDER static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
+{
+    bf16_tile(false, k, a, b, NULL, t);
+}
+
+SKR_IN_ORDER static void micro_bf16_on(int64_t k, const uint16_t *a, const uint16_t *b, const float *factors, float *t)
+{
+    bf16_tile(true, k, a, b, factors, t);
 }
 #endif
 
@@ -103,13 +117,20 @@ static void amx_end(void)
     _tile_release();
 }
 
-#define AMX_LOOP(dot)                                                                                                  \
-    amx_stored(pa);                                                                                                    \
+#define AMX_ZERO                                                                                                       \
     _tile_zero(0);                                                                                                     \
     _tile_zero(1);                                                                                                     \
     _tile_zero(2);                                                                                                     \
-    _tile_zero(3);                                                                                                     \
-    for (; k > 0; k -= step, pa += 2048, pb += 2048) {                                                                 \
+    _tile_zero(3);
+#define AMX_TAKE                                                                                                       \
+    _tile_loadd(0, t, 128);                                                                                            \
+    _tile_loadd(1, t + 16, 128);                                                                                       \
+    _tile_loadd(2, t + 16 * 32, 128);                                                                                  \
+    _tile_loadd(3, t + 16 * 32 + 16, 128);
+#define AMX_LOOP(begin, dot)                                                                                           \
+    amx_stored(pa);                                                                                                    \
+    begin for (; k > 0; k -= step, pa += 2048, pb += 2048)                                                             \
+    {                                                                                                                  \
         _tile_loadd(6, pb, 128);                                                                                       \
         _tile_loadd(4, pa, 64);                                                                                        \
         _tile_loadd(7, pb + 64, 128);                                                                                  \
@@ -128,16 +149,28 @@ static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t
 {
     const char *pa = (const char *)a, *pb = (const char *)b;
     enum { step = 32 };
-    AMX_LOOP(_tile_dpbf16ps)
+    AMX_LOOP(AMX_ZERO, _tile_dpbf16ps)
+}
+
+/* The sums in t go on; factors: of its columns, or NULL. */
+static void micro_bf16_on(int64_t k, const uint16_t *a, const uint16_t *b, const float *factors, float *t)
+{
+    const char *pa = (const char *)a, *pb = (const char *)b;
+    enum { step = 32 };
+    for (int i = 0; factors && i < 32 * 32; i += 16)
+        _mm512_storeu_ps(t + i, _mm512_mul_ps(_mm512_loadu_ps(t + i), _mm512_loadu_ps(factors + i % 32)));
+    AMX_LOOP(AMX_TAKE, _tile_dpbf16ps)
 }
 
 static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
 {
     const char *pa = (const char *)a, *pb = (const char *)b;
     enum { step = 64 };
-    AMX_LOOP(_tile_dpbssd)
+    AMX_LOOP(AMX_ZERO, _tile_dpbssd)
 }
 #undef AMX_LOOP
+#undef AMX_TAKE
+#undef AMX_ZERO
 
 #endif
 

@@ -32,7 +32,7 @@ SKR_FN void act_by_tail_each(int act, vf *x, int n)
 {
     vf a[4], h[4];
     for (int i = 0; i < n; i++) /* -infinity times 0 stays NaN, infinity does not become it */
-        h[i] = a[i] = v_abs(v_min(x[i], v_set1(104.0f)));
+        h[i] = a[i] = v_abs(v_at_most(x[i], v_set1(104.0f)));
     act_tail_each(act, h, n);
     for (int i = 0; i < n; i++)
         x[i] = v_fnma(a[i], h[i], v_max(x[i], v_set1(0.0f)));
@@ -81,7 +81,7 @@ SKR_FN void sigmoid_both_each(vf *z, vf *product, int n)
 {
     vf e[4], one = v_set1(1.0f);
     for (int i = 0; i < n; i++)
-        e[i] = v_min(v_abs(z[i]), v_set1(104.0f));
+        e[i] = v_at_most(v_abs(z[i]), v_set1(104.0f));
     v_exp_falling_each(e, n);
     for (int i = 0; i < n; i++) {
         e[i] = v_mul(e[i], v_set1(0x1p-24f));
@@ -106,7 +106,7 @@ SKR_FN void gelu_both_each(vf *x, vf *slope, int n)
 {
     vf h[4], e[4], one = v_set1(1.0f), zero = v_set1(0.0f);
     for (int i = 0; i < n; i++) {
-        h[i] = v_min(v_abs(x[i]), v_set1(14.4222f)); /* half its square is 104, and both are 0 */
+        h[i] = v_at_most(v_abs(x[i]), v_set1(14.4222f)); /* half its square is 104, and both are 0 */
         e[i] = v_mul(v_mul(h[i], h[i]), v_set1(0.5f));
     }
     v_normal_tail_each(h, n);
@@ -144,7 +144,7 @@ SKR_FN void act_both_each(int act, vf *x, vf *slope, float alpha, int n)
         break;
     case SKR_ACT_GELU_TANH:
         for (int i = 0; i < n; i++) {
-            vf c = v_min(v_max(x[i], v_set1(-32.0f)), v_set1(32.0f)); /* beyond, e is 0, and the square stays finite */
+            vf c = v_at_most(v_at_least(x[i], v_set1(-32.0f)), v_set1(32.0f)); /* beyond, e is 0, the square finite */
             vf square = v_mul(c, c);
             z[i] = v_mul(c, v_fma(square, v_set1(TWO_U3), v_set1(TWO_U)));
             dz[i] = v_fma(square, v_set1(3 * TWO_U3), v_set1(TWO_U));

@@ -28,6 +28,8 @@
  * - V_AGAIN(c): v_set1(c), read from memory each time. Where FMA overwrites its addend (NEON), a copy of a constant
  *   costs an arithmetic slot, and a load does not.
  * - v_min, v_max: a NaN in either operand gives NaN. v_lt and the like are false for NaN.
+ * - v_at_most(a, b), v_at_least(a, b): the same for a b that is no NaN, in one instruction everywhere.
+ * - v_raise(a, b): the larger one, in one instruction, for an a that is no NaN to begin with; where b is one, a or NaN.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
  * - vi_load_u8(p): SKR_LANES bytes, widened. vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v,
  * a): the same with the sign bits of a in bit 7.
@@ -139,7 +141,7 @@ SKR_FN vi v_fp8_byte(vf a, int mantissa, int min_exp)
 SKR_FN vi v_to_fp8(vf a, int mantissa, int min_exp, float largest)
 {
     vi sign = vi_and(vi_srl(v_bits(a), 24), vi_set1(0x80));
-    vi code = v_fp8_byte(v_min(v_abs(a), v_set1(largest)), mantissa, min_exp);
+    vi code = v_fp8_byte(v_at_most(v_abs(a), v_set1(largest)), mantissa, min_exp);
     code = vi_select(v_is_nan(a), vi_set1(0x7f), code);
     return vi_or(code, sign);
 }
@@ -151,7 +153,7 @@ SKR_FN vi v_to_code(int type, vf a)
     if (type == SKR_E5M2)
         return v_to_fp8(a, 2, -14, 57344.0f);
     const float most = type == SKR_I4 ? 7.0f : 127.0f; /* i4 as whole bytes: who stores them packs them */
-    vf clamped = v_min(v_max(a, v_set1(-most)), v_set1(most));
+    vf clamped = v_at_most(v_at_least(a, v_set1(-most)), v_set1(most));
     return v_to_int(v_select(v_is_nan(a), v_set1(0.0f), clamped));
 }
 

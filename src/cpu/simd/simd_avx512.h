@@ -120,6 +120,18 @@ SKR_FN vf v_max(vf a, vf b)
 {
     return v_select(v_ne(a, a), a, _mm512_max_ps(a, b));
 }
+SKR_FN vf v_at_most(vf a, vf b)
+{
+    return _mm512_min_ps(b, a);
+}
+SKR_FN vf v_at_least(vf a, vf b)
+{
+    return _mm512_max_ps(b, a);
+}
+SKR_FN vf v_raise(vf a, vf b)
+{
+    return _mm512_max_ps(b, a);
+}
 
 SKR_FN vi vi_set1(int32_t a)
 {

@@ -23,7 +23,7 @@ SKR_FN vf v_scale(vf p, vf n)
  * it is 0 or infinity. */
 SKR_FN vf v_exp(vf x)
 {
-    x = v_max(v_min(x, v_set1(89.0f)), v_set1(-104.0f));
+    x = v_at_least(v_at_most(x, v_set1(89.0f)), v_set1(-104.0f));
     vf n = v_round(v_mul(x, v_set1(0x1.715476p0f)));
     vf r = v_fnma(n, v_set1(0x1.62e4p-1f), x); /* ln 2 in two parts */
     r = v_fnma(n, v_set1(0x1.7f7d1cp-20f), r);
@@ -41,7 +41,7 @@ SKR_FN vf v_exp(vf x)
 SKR_FN vf v_exp_raised(vf x)
 {
     const vf magic = v_set1(12583063.0f);
-    x = v_max(x, v_set1(-104.0f));
+    x = v_at_least(x, v_set1(-104.0f));
     vf t = v_fma(x, v_set1(0x1.715476p0f), magic), n = v_sub(t, magic);
     vf r = v_fnma(n, v_set1(0x1.62e4p-1f), x); /* ln 2 in two parts */
     r = v_fnma(n, v_set1(0x1.7f7d1cp-20f), r);
@@ -74,7 +74,7 @@ SKR_FN vf v_exp2_fraction(vf f)
 SKR_FN vf v_exp2_normal(vf x)
 {
     const vf magic = v_set1(12583039.0f);
-    x = v_max(x, v_set1(-127.0f));
+    x = v_at_least(x, v_set1(-127.0f));
     vf t = v_add(x, magic), f = v_sub(x, v_sub(t, magic));
     return v_mul(v_exp2_fraction(f), v_of_bits(vi_sll(v_bits(t), 23)));
 }
@@ -103,7 +103,7 @@ SKR_FN void v_exp2_each(vf *x, int n)
 {
     const vf magic = v_set1(12583039.0f), lowest = v_set1(-127.0f);
     vf t[4], p[4];
-    V_EACH x[i] = v_max(x[i], lowest);
+    V_EACH x[i] = v_at_least(x[i], lowest);
     V_EACH t[i] = v_add(x[i], magic);
     V_EACH p[i] = v_sub(t[i], magic);
     V_EACH x[i] = v_sub(x[i], p[i]);
@@ -130,7 +130,7 @@ SKR_FN void v_exp_falling_each(vf *a, int n)
 /* 1 / (1 + e^a), a >= 0, in place, 4 ulp. */
 SKR_FN void v_sigmoid_tail_each(vf *a, int n)
 {
-    V_EACH a[i] = v_min(a[i], v_set1(104.0f)); /* from here on it is 0 */
+    V_EACH a[i] = v_at_most(a[i], v_set1(104.0f)); /* from here on it is 0 */
     v_exp_falling_each(a, n);
     V_EACH a[i] = v_div(a[i], v_add(a[i], v_set1(0x1p24f)));
 }
@@ -178,7 +178,7 @@ SKR_FN void v_normal_tail_each(vf *a, int n)
 /* 2^x, 1.25 ulp. x = n + f, |f| <= 1/2, exactly. Outside [-151, 129] it is 0 or infinity. */
 SKR_FN vf v_exp2(vf x)
 {
-    x = v_max(v_min(x, v_set1(129.0f)), v_set1(-151.0f));
+    x = v_at_least(v_at_most(x, v_set1(129.0f)), v_set1(-151.0f));
     vf n = v_round(x);
     return v_scale(v_exp2_fraction(v_sub(x, n)), n);
 }
@@ -230,7 +230,7 @@ SKR_FN vf v_erf(vf x)
     p = v_fma(p, z, v_set1(-0x1.81274p-2f));
     p = v_fma(p, z, v_set1(0x1.06eba8p-3f));
     vf small = v_fma(a, p, a);
-    vf c = v_min(a, v_set1(4.0f));
+    vf c = v_at_most(a, v_set1(4.0f));
     vf q = v_fma(v_set1(0x1.d5a634p-22f), c, v_set1(0x1.03dafp-16f));
     q = v_fma(q, c, v_set1(-0x1.a74538p-12f));
     q = v_fma(q, c, v_set1(0x1.0b26dp-8f));
@@ -246,7 +246,7 @@ SKR_FN vf v_erf(vf x)
 /* 1 / (1 + e^-x), 3 ulp: e / (1 + e) with e = e^x, which from 70 on is 1 already. */
 SKR_FN vf v_sigmoid(vf x)
 {
-    vf e = v_exp_raised(v_min(x, v_set1(70.0f)));
+    vf e = v_exp_raised(v_at_most(x, v_set1(70.0f)));
     return v_div(e, v_add(e, v_set1(0x1p24f)));
 }
 

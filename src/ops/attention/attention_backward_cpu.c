@@ -58,12 +58,8 @@ static void add_dq(const head_t *w, const panel_t *p, int64_t j0, int n, int all
     int mr = c->s_tile.mr, nr = p->nr, pad = (int)up_to(n, c->s_tile.granule), size = kind_bytes(c->s_kind);
     const char *k = kt_panels(job, p->hk, p->s->v_row + j0);
     int64_t each = mr * up_to(all, c->s_tile.granule) * size;
-    _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
-    for (int64_t d = 0; d < job->d; d += mr, k += each, dq += mr * nr) {
-        micro(c->s_kind, pad, k, ds, t);
-        for (int i = 0; i < mr * nr; i += SKR_LANES)
-            v_store_float(SKR_F32, dq, i, v_add(v_load(SKR_F32, dq, i), v_load(SKR_F32, t, i)));
-    }
+    for (int64_t d = 0; d < job->d; d += mr, k += each, dq += mr * nr)
+        micro_add(c->s_kind, mr, nr, pad, k, ds, dq);
 }
 
 /* Keys that are not finite: only for the queries that see them. */
@@ -80,22 +76,26 @@ static void add_bad_dq(const head_t *w, const panel_t *p, int64_t j0, int n, con
         }
 }
 
-/* n queries from i0 on. */
+/* n queries from i0 on: mr columns of a panel of queries at a time, turned around. */
 static void store_dq(const head_t *w, int64_t i0, int64_t n, const float *dq)
 {
     const job_t *job = w->job;
-    int nr = job->cpu.s_tile.nr;
-    int64_t panel = up_to(job->d, job->cpu.s_tile.mr) * nr;
-    float row[SKR_ATTENTION_MAX_D], old[SKR_ATTENTION_MAX_D];
-    for (int64_t i = 0; i < n; i++) {
-        const float *from = dq + i / nr * panel + i % nr;
-        int64_t at = row_at(job, &job->dq, w->b, w->s->s.q + i0 + i, w->h);
-        if (job->accumulate)
-            load_neighbours(job->dq.type, job->dq.data, at, (int)job->d, old);
-        for (int64_t d = 0; d < job->d; d++)
-            row[d] = from[d * nr] * job->scale + (job->accumulate ? old[d] : 0);
-        store_run(job->dq.type, job->dq.data, at, 1, (int)job->d, row);
-    }
+    const int nr = job->cpu.s_tile.nr, mr = job->cpu.s_tile.mr;
+    _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR], old[SKR_GEMM_MAX_MR] = {0};
+    for (int64_t i = 0; i < n; i += nr)
+        for (int64_t d = 0; d < job->d; d += mr, dq += mr * nr) {
+            const int columns = (int)least(mr, job->d - d);
+            pack_moved(SKR_GEMM_F32, (const char *)dq, nr, 1, mr, mr, 1, nr, nr, (char *)t);
+            for (int r = 0; r < nr && i + r < n; r++) {
+                float *row = t + r * mr;
+                int64_t at = row_at(job, &job->dq, w->b, w->s->s.q + i0 + i + r, w->h) + d;
+                if (job->accumulate)
+                    load_neighbours(job->dq.type, job->dq.data, at, columns, old);
+                for (int c = 0; c < columns; c++)
+                    row[c] = row[c] * job->scale + old[c];
+                store_run(job->dq.type, job->dq.data, at, 1, columns, row);
+            }
+        }
 }
 
 /* ---------------------------------------------------------------- dk and dv */
@@ -130,16 +130,12 @@ static void add_sums(const job_t *job, const char *x, const char *rows, int64_t 
 {
     const skr_attention_cpu *c = &job->cpu;
     int mr = c->s_tile.mr, nr = c->s_tile.nr, size = kind_bytes(c->s_kind);
-    _Alignas(64) float t[SKR_GEMM_MAX_MR * MAX_NR];
     for (int64_t col = 0; col < width; col += nr, rows += nr * pad * size)
         for (int k = 0; k < n; k += mr, out += mr * nr) {
             seers w = who[k / mr];
-            if (w.first >= w.end)
-                continue;
-            micro(c->s_kind, (w.end - w.first) * nr, x + (k * c->block_q + w.first * nr * mr) * size,
-                  rows + w.first * nr * nr * size, t);
-            for (int i = 0; i < mr * nr; i += SKR_LANES)
-                v_store_float(SKR_F32, out, i, v_add(v_load(SKR_F32, out, i), v_load(SKR_F32, t, i)));
+            if (w.first < w.end)
+                micro_add(c->s_kind, mr, nr, (w.end - w.first) * nr, x + (k * c->block_q + w.first * nr * mr) * size,
+                          rows + w.first * nr * nr * size, out);
         }
 }
 
@@ -169,14 +165,18 @@ static void store_keys(const head_t *w, const skr_attention_rows *out, int64_t p
                        int64_t j0, int n, const float *from)
 {
     const job_t *job = w->job;
+    const int nr = job->cpu.s_tile.nr;
     float row[SKR_ATTENTION_MAX_D], old[SKR_ATTENTION_MAX_D];
     for (int k = 0; k < n; k++) {
         int64_t token = w->s->s.k + j0 + k, at = row_at(job, out, w->b, token, w->h);
         bool add = job->accumulate && part_at < 0;
         if (add)
             load_neighbours(out->type, out->data, at, (int)width, old);
-        for (int64_t d = 0; d < width; d++)
-            row[d] = from[sum_at(job, n, k, d)] * scale + (add ? old[d] : 0);
+        for (int64_t d = 0; d < width; d += nr) {
+            const float *sums = from + sum_at(job, n, k, d);
+            for (int64_t c = 0; c < least(nr, width - d); c++)
+                row[d + c] = sums[c] * scale + (add ? old[d + c] : 0);
+        }
         if (part_at < 0)
             store_run(out->type, out->data, at, 1, (int)width, row);
         else
@@ -188,24 +188,28 @@ static void store_keys(const head_t *w, const skr_attention_rows *out, int64_t p
 
 /* ---------------------------------------------------------------- one head */
 
-/* x in the products' type: [n][nr], and as panels of b. */
-typedef struct operand {
-    const void *rows, *panel;
-} operand;
-
-static operand operand_of(const head_t *w, int n, float *x)
+/* x [n][nr] in the products' type, padded with zeros. */
+static const void *operand_of(const head_t *w, int n, float *x)
 {
     const skr_attention_cpu *c = &w->job->cpu;
     int nr = c->s_tile.nr, pad = (int)up_to(n, c->s_tile.granule);
     for (int i = n * nr; i < pad * nr; i += SKR_LANES)
         v_store_float(SKR_F32, x, i, v_set1(0.0f));
     if (c->s_kind == SKR_GEMM_F32)
-        return (operand){x, x};
-    uint16_t *rows = (uint16_t *)in(w, c->in_rows);
-    for (int i = 0; i < pad * nr; i += SKR_LANES)
-        v_store_float(SKR_BF16, rows, i, v_load(SKR_F32, x, i));
-    pack_moved(c->s_kind, (const char *)rows, 1, nr, nr, nr, c->s_tile.kb, pad, pad, in(w, c->in_p));
-    return (operand){rows, in(w, c->in_p)};
+        return x;
+    narrow(pad * nr, x, (uint16_t *)in(w, c->in_rows));
+    return in(w, c->in_rows);
+}
+
+/* The same as a panel of b. */
+static const void *panel_of_rows(const head_t *w, int n, const void *rows)
+{
+    const skr_attention_cpu *c = &w->job->cpu;
+    int nr = c->s_tile.nr, pad = (int)up_to(n, c->s_tile.granule);
+    if (c->s_kind == SKR_GEMM_F32)
+        return rows;
+    pack_moved(c->s_kind, rows, 1, nr, nr, nr, c->s_tile.kb, pad, pad, in(w, c->in_p));
+    return in(w, c->in_p);
 }
 
 /* dslopes' sum over a tile. */
@@ -244,16 +248,16 @@ static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block,
     if (job->softcap != 0)
         times(n * p->nr, (const float *)in(w, c->in_slope), ds);
     if (job->dv.data) {
-        turn(job, in_block, n, all, operand_of(w, n, s).rows, in(w, c->in_pt));
+        turn(job, in_block, n, all, operand_of(w, n, s), in(w, c->in_pt));
         add_bad_sums(w, p, &job->d_o, job->d_v, bad_do, n, all, s, (float *)in(w, c->in_dv));
     }
-    operand x = operand_of(w, n, ds);
+    const void *x = operand_of(w, n, ds);
     if (job->dk.data) {
-        turn(job, in_block, n, all, x.rows, in(w, c->in_dst));
+        turn(job, in_block, n, all, x, in(w, c->in_dst));
         add_bad_sums(w, p, &job->q, job->d, bad_q, n, all, ds, (float *)in(w, c->in_dk));
     }
     if (w->dq) {
-        add_dq(w, p, j0, n, all, x.panel, dq);
+        add_dq(w, p, j0, n, all, panel_of_rows(w, n, x), dq);
         if (bad_k)
             add_bad_dq(w, p, j0, n, ds, dq);
     }
@@ -369,7 +373,8 @@ static void head_queries(head_t *w, int64_t first, int64_t step)
                 gradient_tile(&p, &w->q, a, j0, keys, w->scratch);
                 if (job->softcap != 0)
                     times(keys * nr, (const float *)in(w, c->in_slope), ds);
-                add_dq(w, &p, j0, keys, all, operand_of(w, keys, ds).panel, dq + a * panel);
+                const void *x = operand_of(w, keys, ds);
+                add_dq(w, &p, j0, keys, all, panel_of_rows(w, keys, x), dq + a * panel);
                 if (bad)
                     add_bad_dq(w, &p, j0, keys, ds, dq + a * panel);
             }

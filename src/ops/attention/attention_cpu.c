@@ -27,9 +27,9 @@ SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
         for (; k + 4 <= n; k += 4)
             SKR_UNROLL
         for (int u = 0; u < 4; u++)
-            m[u] = v_max(m[u], v_load(SKR_F32, s, (k + u) * nr + r));
+            m[u] = v_raise(m[u], v_load(SKR_F32, s, (k + u) * nr + r));
         for (; k < n; k++)
-            m[0] = v_max(m[0], v_load(SKR_F32, s, k * nr + r));
+            m[0] = v_raise(m[0], v_load(SKR_F32, s, k * nr + r));
         vf top = v_mul(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])), v_set1(factor));
         top = v_max(top, old);
         vf base = v_select(v_eq(top, none), v_set1(0.0f), top); /* nothing seen yet: no -inf minus -inf */
@@ -43,27 +43,38 @@ SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
 }
 
 #if defined(SKR_LEVEL_neonmm)
-/* p of four keys and four queries as the panels of BFMMLA have them: four keys of a query side by side. */
-SKR_FN void store_group(const vf *x, uint16_t *to)
+/* p of keys k to k + 3 and a vector of queries from r on, where the panels of BFMMLA have them: four keys of a query
+ * side by side. */
+SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
 {
+    uint16_t *to = panel + k * nr + r * 4;
     uint16x8_t a = v_narrow2_bf16((vf2){x[0], x[1]}), b = v_narrow2_bf16((vf2){x[2], x[3]});
     uint16x8_t even = vzip1q_u16(a, b), odd = vzip2q_u16(a, b);
     vst1q_u16(to, vzip1q_u16(even, odd));
     vst1q_u16(to + 8, vzip2q_u16(even, odd));
 }
 enum { GROUPS = 1 };
-#else
-SKR_FN void store_group(const vf *x, uint16_t *to)
+#elif HAS_BF16
+/* Two keys of a query side by side. */
+SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
 {
-    (void)x, (void)to;
+    _mm512_storeu_si512(panel + k * nr + r * 2, bf16_pairs(x[0], x[1]));
+    _mm512_storeu_si512(panel + (k + 2) * nr + r * 2, bf16_pairs(x[2], x[3]));
+}
+enum { GROUPS = 1 };
+#else
+SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
+{
+    (void)x, (void)nr, (void)k, (void)r, (void)panel;
 }
 enum { GROUPS = 0 };
 #endif
 
 /* p of keys k to k + 3, of which `part` are there: beyond n the buffer holds what it did, no scores. */
-SKR_FN void exponentials4(bool panel, int nr, int part, vf f, vf base, float *s, vf *sum, uint16_t *to)
+SKR_FN void exponentials4(bool panel, int nr, int k, int r, int part, vf f, vf base, float *all, vf *sum, uint16_t *to)
 {
     vf x[4];
+    float *s = all + k * nr + r;
     SKR_UNROLL
     for (int u = 0; u < 4; u++)
         x[u] = u < part ? v_fma(v_load(SKR_F32, s, u * nr), f, base) : v_set1(-__builtin_inff());
@@ -72,7 +83,7 @@ SKR_FN void exponentials4(bool panel, int nr, int part, vf f, vf base, float *s,
     for (int u = 0; u < 4; u++)
         sum[u] = v_add(sum[u], x[u]);
     if (panel) {
-        store_group(x, to);
+        store_group(x, nr, k, r, to);
         return;
     }
     SKR_UNROLL
@@ -89,9 +100,9 @@ SKR_FN void exponentials_to(bool panel, running *w, int nr, int n, float factor,
         vf base = v_neg(v_load(SKR_F32, w->base, r)), zero = v_set1(0.0f), sum[4] = {zero, zero, zero, zero};
         int k = 0;
         for (; k + 4 <= n; k += 4)
-            exponentials4(panel, nr, 4, f, base, s + k * nr + r, sum, to + k * nr + r * 4);
+            exponentials4(panel, nr, k, r, 4, f, base, s, sum, to);
         if (k < n)
-            exponentials4(panel, nr, n - k, f, base, s + k * nr + r, sum, to + k * nr + r * 4);
+            exponentials4(panel, nr, k, r, n - k, f, base, s, sum, to);
         vf all = v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
         v_store_float(SKR_F32, w->sum, r, v_add(v_load(SKR_F32, w->sum, r), all));
     }
@@ -136,58 +147,57 @@ static const void *p_panel(const panel_t *p, int n, int pad, float *s, char *scr
     if (c->v_kind == SKR_GEMM_F32)
         return s;
     uint16_t *rows = (uint16_t *)(scratch + c->in_rows);
-    for (int k = 0; k < pad * nr; k += SKR_LANES)
-        v_store_float(SKR_BF16, rows, k, v_load(SKR_F32, s, k));
+    narrow(pad * nr, s, rows);
     pack_moved(c->v_kind, (const char *)rows, 1, nr, nr, nr, c->v_tile.kb, pad, pad, scratch + c->in_p);
     return scratch + c->in_p;
 }
 
 /* ---------------------------------------------------------------- o */
 
-/* BFMMLA's sums can go on: o = o * shrink + p v for one panel of columns, in the order of its accumulators. */
-#if defined(SKR_LEVEL_neonmm)
+/* Sums of bf16 products can go on: o = o * shrink + p v for one panel of columns, in the order of the accumulators. */
 SKR_FN bool goes_on(const skr_attention_cpu *c)
 {
-    return c->v_kind == SKR_GEMM_BF16;
+    return HAS_BF16 && c->v_kind == SKR_GEMM_BF16;
 }
-SKR_FN void go_on(int64_t keys, const void *v, const void *p, const float *shrink, float *o)
+
+SKR_FN void go_on(const running *w, int64_t keys, const void *v, const void *p, float *o)
 {
-    micro_bf16_on(keys, v, p, shrink, o);
-}
-/* Blocks of 2 x 2, those of two queries one after the other. */
-SKR_FN int64_t accumulator_at(int64_t column, int r)
-{
-    enum { MR = TILE(BF16, MR), NR = TILE(BF16, NR) };
-    return column / MR * (MR * NR) + r / 2 * (2 * MR) + column % MR / 2 * 4 + column % 2 * 2 + r % 2;
-}
-SKR_FN void accumulators_of(const float *o, int r, int64_t n, float *row)
-{
-    for (int64_t c = 0; c < n; c += 8) {
-        const float *from = o + accumulator_at(c, r & ~1);
-        vf a = vld1q_f32(from), b = vld1q_f32(from + 4), d = vld1q_f32(from + 8), e = vld1q_f32(from + 12);
-        vst1q_f32(row + c, r & 1 ? vuzp2q_f32(a, b) : vuzp1q_f32(a, b));
-        vst1q_f32(row + c + 4, r & 1 ? vuzp2q_f32(d, e) : vuzp1q_f32(d, e));
-    }
-}
-#else
-SKR_FN bool goes_on(const skr_attention_cpu *c)
-{
-    (void)c;
-    return false;
-}
-SKR_FN void go_on(int64_t keys, const void *v, const void *p, const float *shrink, float *o)
-{
-    (void)keys, (void)v, (void)p, (void)shrink, (void)o;
-}
-SKR_FN int64_t accumulator_at(int64_t column, int r)
-{
-    return column + r;
-}
-SKR_FN void accumulators_of(const float *o, int r, int64_t n, float *row)
-{
-    (void)o, (void)r, (void)n, (void)row;
-}
+#if defined(SKR_LEVEL_amx)
+    micro_bf16_on(keys, v, p, w->moved ? w->shrink : NULL, o);
+#elif HAS_BF16
+    micro_bf16_on(keys, v, p, w->shrink, o);
 #endif
+    (void)w, (void)keys, (void)v, (void)p, (void)o;
+}
+
+/* Where o has a column of query r: [column][query], or as the accumulators of BFMMLA are. */
+SKR_FN int64_t o_at(const skr_attention_cpu *c, int64_t column, int r)
+{
+#if defined(SKR_LEVEL_neonmm)
+    enum { MR = TILE(BF16, MR), NR = TILE(BF16, NR) };
+    if (goes_on(c)) /* blocks of 2 x 2, those of two queries one after the other */
+        return column / MR * (MR * NR) + r / 2 * (2 * MR) + column % MR / 2 * 4 + column % 2 * 2 + r % 2;
+#endif
+    return column * c->v_tile.nr + r;
+}
+
+/* mr columns from `column` on as rows of queries, [query][mr]. */
+static void turn_o(const skr_attention_cpu *c, int64_t column, const float *o, float *t)
+{
+    const int mr = c->v_tile.mr, nr = c->v_tile.nr;
+    o += o_at(c, column, 0);
+#if defined(SKR_LEVEL_neonmm)
+    for (int r = 0; goes_on(c) && r < nr; r += 2)
+        for (int i = 0; i < mr; i += 4) {
+            vf even = vld1q_f32(o + r * mr + i * 2), odd = vld1q_f32(o + r * mr + i * 2 + 4);
+            vst1q_f32(t + r * mr + i, vuzp1q_f32(even, odd));
+            vst1q_f32(t + (r + 1) * mr + i, vuzp2q_f32(even, odd));
+        }
+    if (goes_on(c))
+        return;
+#endif
+    pack_moved(SKR_GEMM_F32, (const char *)o, nr, 1, mr, mr, 1, nr, nr, (char *)t);
+}
 
 /* o = o * shrink + p v where sums cannot go on: t is p v of one panel of columns. */
 static void add_tile(const running *w, int mr, int nr, const float *t, float *o)
@@ -214,7 +224,7 @@ static void add_bad(const panel_t *p, int64_t j0, int n, const uint8_t *bad, con
             float v = one_float(job->v.type, job->v.data, at + c) * scale;
             for (int r = 0; r < p->rows; r++)
                 if (s[k * p->nr + r] != 0)
-                    o[goes_on(&job->cpu) ? accumulator_at(c, r) : c * p->nr + r] += s[k * p->nr + r] * v;
+                    o[o_at(&job->cpu, c, r)] += s[k * p->nr + r] * v;
         }
     }
 }
@@ -234,7 +244,10 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     bool straight = GROUPS && c->v_kind == SKR_GEMM_BF16 && !any_bad && !job->drop && job->mode != SKR_ATTENTION_I8_P;
     const void *pp = scratch + c->in_p;
     if (straight) {
-        exponentials_panel(w, nr, n, factor, s, (uint16_t *)(scratch + c->in_p));
+        uint16_t *panel = (uint16_t *)(scratch + c->in_p);
+        const int64_t made = up_to(n, 4);
+        exponentials_panel(w, nr, n, factor, s, panel);
+        __builtin_memset(panel + made * nr, 0, (size_t)((pad - made) * nr) * 2);
     } else {
         exponentials(w, nr, n, factor, s);
         quantise_and_drop(p, from, n, extra, s);
@@ -244,7 +257,7 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     for (int64_t v = 0; v < c->v_panels; v++) {
         const char *panel = v_panel(job, p->hk, p->s->v_row + j0, keys, v) + (from - j0) * mr * size;
         if (goes_on(c)) {
-            go_on(pad, panel, pp, w->shrink, o + v * mr * nr);
+            go_on(w, pad, panel, pp, o + v * mr * nr);
             continue;
         }
         micro(c->v_kind, pad, panel, pp, t);
@@ -259,9 +272,10 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
 static void finish_panel(const panel_t *p, const running *w, const float *o)
 {
     const job_t *job = p->job;
+    const skr_attention_cpu *c = &job->cpu;
     const skr_attention_stat *lse = &job->lse;
-    int nr = p->nr;
-    _Alignas(64) float inverse[MAX_NR], log[MAX_NR], row[SKR_ATTENTION_MAX_DV];
+    int nr = p->nr, mr = c->v_tile.mr;
+    _Alignas(64) float inverse[MAX_NR], log[MAX_NR], t[SKR_GEMM_MAX_MR * MAX_NR];
     vf out = v_set1(job->mode == SKR_ATTENTION_I8_P ? job->p_scale : 1);
     for (int r = 0; r < nr; r += SKR_LANES) {
         vf sum = v_load(SKR_F32, w->sum, r), zero = v_set1(0.0f);
@@ -269,19 +283,19 @@ static void finish_panel(const panel_t *p, const running *w, const float *o)
         v_store_float(SKR_F32, inverse, r, v_select(v_eq(sum, zero), zero, v_div(out, sum)));
         v_store_float(SKR_F32, log, r, v_fma(max, v_set1(LN2), v_log(sum)));
     }
-    for (int r = 0; r < p->rows; r++) {
-        if (goes_on(&job->cpu))
-            accumulators_of(o, r, job->d_v, row);
-        else
-            for (int64_t c = 0; c < job->d_v; c++)
-                row[c] = o[c * nr + r];
-        for (int64_t c = 0; c < job->d_v; c++)
-            row[c] *= inverse[r];
-        int64_t token = p->s->s.q + p->i0 + r;
-        store_run(job->o.type, job->o.data, row_at(job, &job->o, p->b, token, p->h), 1, (int)job->d_v, row);
-        if (lse->data)
-            lse->data[stat_at(job, lse, p->b, token, p->h)] = log[r];
+    const int64_t token = p->s->s.q + p->i0;
+    for (int64_t column = 0; column < job->d_v; column += mr) {
+        const int columns = (int)least(mr, job->d_v - column);
+        turn_o(c, column, o, t);
+        for (int r = 0; r < p->rows; r++) {
+            float *row = t + r * mr;
+            for (int i = 0; i < columns; i++)
+                row[i] *= inverse[r];
+            store_run(job->o.type, job->o.data, row_at(job, &job->o, p->b, token + r, p->h) + column, 1, columns, row);
+        }
     }
+    for (int r = 0; lse->data && r < p->rows; r++)
+        lse->data[stat_at(job, lse, p->b, token + r, p->h)] = log[r];
 }
 
 /* Queries from i0 on, as many as a task has, of head h. */

@@ -211,7 +211,7 @@ SKR_FN void act_vectors(int form, int act, float *x, const float *other, int n)
         v[i] = v_load(SKR_F32, x, i * SKR_LANES);
         o[i] = form == ACT_ALONE ? v[i] : v_load(SKR_F32, other, i * SKR_LANES);
         if (form == ACT_GATED && act == SKR_ACT_SWIGLU_OAI) {
-            v[i] = v_min(v[i], v_set1(OAI_LIMIT));
+            v[i] = v_at_most(v[i], v_set1(OAI_LIMIT));
             o[i] = swiglu_oai_up(o[i], OAI_LIMIT);
         }
     }
