@@ -89,6 +89,10 @@ static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int
     if (kind == SKR_GEMM_I8)
         return fast_bytes(from, rs, ks, R, k, to);
 #endif
+#if defined(SKR_LEVEL_amx)
+    if (KU * kind_bytes(kind) == 64 && rs == 1 && R == 32)
+        return fast_tiles(kind_bytes(kind), from, ks, k, to);
+#endif
 #if defined(SKR_CPU_PACK_X86_H)
     if (KU * kind_bytes(kind) == 4)
         return fast_panel(kind_bytes(kind), from, rs, ks, R, k, to);

@@ -134,6 +134,25 @@ SKR_FN int64_t group_words(int GROUP, int R, const void *from, int64_t ks, int64
 
 #endif
 
+#if defined(SKR_LEVEL_amx)
+/* The panel of a: 64 bytes of k's to a row. Rows are neighbours: k's are put together to words, and these turned. */
+static int64_t fast_tiles(int size, const char *from, int64_t ks, int64_t k, char *to)
+{
+    enum { R = 32, WORDS = 16 };
+    const int step = 64 / size;
+    int64_t p = 0;
+    for (; p + step <= k; p += step, from += step * ks * size, to += R * 64) {
+        _Alignas(64) uint32_t words[WORDS * R];
+        if (size == 2)
+            group_words(2, R, from, ks, step, words);
+        else
+            group_words(4, R, from, ks, step, words);
+        turn_words(WORDS, (const float *)words, R, R, (float *)to);
+    }
+    return p;
+}
+#endif
+
 /* Elements of `size` bytes. */
 SKR_FN int64_t fast_panel_of(int R, int size, const void *from, int64_t rs, int64_t ks, int64_t k, void *to)
 {
