@@ -211,9 +211,15 @@ SKR_FN vf v_widen_bf16(__m256i a)
     return v_of_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16));
 }
 
-/* Nearest even in integers; VCVTNEPS2BF16 would flush subnormals. NaN is made quiet, not rounded. */
+/* Nearest even; NaN is made quiet, not rounded. VCVTNEPS2BF16 takes subnormals for 0: these, rare as they are, go the
+ * way of levels that do not have it, in integers. */
 SKR_FN __m256i v_narrow_bf16(vf a)
 {
+#if defined(__AVX512BF16__)
+    enum { SUBNORMAL = 0x20 };
+    if (__builtin_expect(!_mm512_fpclass_ps_mask(a, SUBNORMAL), 1))
+        return (__m256i)_mm512_cvtneps_pbh(a);
+#endif
     vi b = v_bits(a);
     vi odd = vi_and(vi_srl(b, 16), vi_set1(1));
     vi r = vi_add(vi_add(b, vi_set1(0x7fff)), odd);
