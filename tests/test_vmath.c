@@ -17,6 +17,7 @@
 #define SKR_LEVEL_ROW(level)                                                                                           \
     void skr_vmath_##level(int which, const float *x, float *y, int64_t n);                                            \
     void skr_codes_##level(int type, int fast, const float *x, uint8_t *q, int64_t n);                                 \
+    void skr_halves_##level(int type, const float *x, uint16_t *y, int64_t n);                                         \
     void skr_values_##level(int type, float *y);
 SKR_LEVELS
 #undef SKR_LEVEL_ROW
@@ -25,9 +26,10 @@ static const struct {
     const char *level;
     void (*sweep)(int which, const float *x, float *y, int64_t n);
     void (*codes)(int type, int fast, const float *x, uint8_t *q, int64_t n);
+    void (*halves)(int type, const float *x, uint16_t *y, int64_t n);
     void (*values)(int type, float *y);
 } levels[] = {
-#define SKR_LEVEL_ROW(level) {#level, skr_vmath_##level, skr_codes_##level, skr_values_##level},
+#define SKR_LEVEL_ROW(level) {#level, skr_vmath_##level, skr_codes_##level, skr_halves_##level, skr_values_##level},
     SKR_LEVELS
 #undef SKR_LEVEL_ROW
 };
@@ -194,6 +196,36 @@ static int check_quants(uint32_t step, const bool *usable)
     return failed;
 }
 
+/* Every step-th f32 as f16 and bf16, against core/num.h. Neighbours are of one binade, so that whole vectors are
+ * subnormal, and the first of each batch is of any kind, so that some are not. */
+static int check_halves(uint32_t step, const bool *usable)
+{
+    int failed = 0;
+    for (int l = 0; l < N_LEVELS; l++)
+        for (int bf16 = 0; usable[l] && bf16 < 2; bf16++) {
+            float x[BATCH];
+            uint16_t y[BATCH];
+            int n = 0, wrong = 0;
+            for (uint64_t at = 0; at < (uint64_t)1 << 32; at += step) {
+                x[n++] = of_bits((uint32_t)at);
+                if (n < BATCH && at + step < (uint64_t)1 << 32)
+                    continue;
+                x[0] = of_bits((uint32_t)at * 2654435761u);
+                levels[l].halves(bf16 ? SKR_BF16 : SKR_F16, x, y, n);
+                for (int i = 0; i < n; i++) {
+                    uint16_t want = bf16 ? skr_bf16_of_f32(x[i]) : skr_f16_of_f32(x[i]);
+                    float got = bf16 ? skr_f32_of_bf16(y[i]) : skr_f32_of_f16(y[i]);
+                    wrong += isnan(x[i]) ? !isnan(got) : y[i] != want;
+                }
+                n = 0;
+            }
+            printf("%s %-8s %-10s %d values differ from num.h\n", wrong ? "FAIL" : "ok  ", bf16 ? "bf16" : "f16",
+                   levels[l].level, wrong);
+            failed += wrong != 0;
+        }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     uint32_t step = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) | 1 : 1021;
@@ -206,7 +238,7 @@ int main(int argc, char **argv)
         for (int k = 0; k < saker_level_count(); k++)
             usable[i] |= !strcmp(saker_level_at(k).name, levels[i].level) && saker_level_at(k).usable;
 
-    int failed = check_quants(step, usable);
+    int failed = check_quants(step, usable) + check_halves(step, usable);
     for (int f = 0; f < N_FUNCTIONS; f++) {
         worst w[N_LEVELS] = {{0, 0, 0}};
         float x[BATCH];

@@ -38,6 +38,23 @@ void SKR_KERNEL(codes)(int type, int fast, const float *x, uint8_t *q, int64_t n
     }
 }
 
+/* f16 and bf16. */
+void SKR_KERNEL(halves)(int type, const float *x, uint16_t *y, int64_t n);
+void SKR_KERNEL(halves)(int type, const float *x, uint16_t *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += SKR_LANES) {
+        int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        if (m < SKR_LANES && type == SKR_F16)
+            v_store_n(SKR_F16, y, i, v_load_n(SKR_F32, x, i, m), m);
+        else if (m < SKR_LANES)
+            v_store_n(SKR_BF16, y, i, v_load_n(SKR_F32, x, i, m), m);
+        else if (type == SKR_F16)
+            v_store(SKR_F16, y, i, v_load(SKR_F32, x, i));
+        else
+            v_store(SKR_BF16, y, i, v_load(SKR_F32, x, i));
+    }
+}
+
 /* The values of all 256 codes. */
 void SKR_KERNEL(values)(int type, float *y);
 void SKR_KERNEL(values)(int type, float *y)
