@@ -63,7 +63,7 @@ SKR_FN float amax_finite_body(int type, const void *x, int64_t n)
     vf top = v_set1(0.0f), infinity = v_set1(__builtin_inff());
     for (int64_t i = 0; i < n; i += SKR_LANES) {
         vf a = v_abs(n - i < SKR_LANES ? v_load_n(type, x, i, (int)(n - i)) : v_load(type, x, i));
-        top = v_raise(top, v_select(v_lt(a, infinity), a, v_set1(0.0f)));
+        top = v_at_least(top, v_select(v_lt(a, infinity), a, v_set1(0.0f)));
     }
     return v_hmax(top);
 }

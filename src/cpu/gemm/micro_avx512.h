@@ -55,8 +55,9 @@ SKR_FN void bf16_tile(bool on, int64_t k, const uint16_t *a, const uint16_t *b, 
     UNROLLED
     for (int i = 0; i < 2 * MR; i++)
         acc[i / 2][i % 2] = on ? _mm512_loadu_ps(t + i / 2 * NR + i % 2 * 16) : _mm512_setzero_ps();
-    UNROLLED
-    for (int i = 0; i < 2 * MR && factors; i++)
+    if (factors)
+        UNROLLED
+    for (int i = 0; i < 2 * MR; i++)
         acc[i / 2][i % 2] = _mm512_mul_ps(acc[i / 2][i % 2], _mm512_loadu_ps(factors + i % 2 * 16));
     for (; k > 0; k -= 2, a += 2 * MR, b += 2 * NR) {
         __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 32);

@@ -93,17 +93,6 @@ SKR_FN __m512i pairs_of(int n, const uint16_t *from, int64_t ks)
     return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
 }
 
-#if HAS_BF16
-/* Two k's of 16 rows as bf16, side by side. Subnormals become 0, which they are in the products, too. */
-SKR_FN __m512i bf16_pairs(vf first, vf second)
-{
-    _Alignas(64) static const uint16_t side_by_side[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                           21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                           11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    return _mm512_permutexvar_epi16(_mm512_load_si512(side_by_side), (__m512i)_mm512_cvtne2ps_pbh(second, first));
-}
-#endif
-
 /* Four k's of each. */
 SKR_FN __m512i quads_of(int n, const uint8_t *from, int64_t ks)
 {
@@ -132,6 +121,17 @@ SKR_FN int64_t group_words(int GROUP, int R, const void *from, int64_t ks, int64
     return p;
 }
 
+#endif
+
+#if HAS_BF16
+/* Two k's of 16 rows as bf16, side by side. Subnormals become 0, which they are in the products, too. */
+SKR_FN __m512i bf16_pairs(vf first, vf second)
+{
+    _Alignas(64) static const uint16_t side_by_side[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                           21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                           11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_permutexvar_epi16(_mm512_load_si512(side_by_side), (__m512i)_mm512_cvtne2ps_pbh(second, first));
+}
 #endif
 
 #if defined(SKR_LEVEL_amx)

@@ -30,6 +30,13 @@ enum {
 #define HAS_I8 0
 #endif
 
+/* AVX512-BF16 and AMX: their tiles of bf16 can begin with sums in rows (micro.h). */
+#if HAS_BF16 && !defined(SKR_LEVEL_neonmm)
+#define ROWS_GO_ON 1
+#else
+#define ROWS_GO_ON 0
+#endif
+
 #define UNROLLED _Pragma("GCC unroll 64")
 
 /* Bytes of an element in a panel. */

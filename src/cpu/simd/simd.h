@@ -28,8 +28,8 @@
  * - V_AGAIN(c): v_set1(c), read from memory each time. Where FMA overwrites its addend (NEON), a copy of a constant
  *   costs an arithmetic slot, and a load does not.
  * - v_min, v_max: a NaN in either operand gives NaN. v_lt and the like are false for NaN.
- * - v_at_most(a, b), v_at_least(a, b): the same for a b that is no NaN, in one instruction everywhere.
- * - v_raise(a, b): the larger one, in one instruction, for an a that is no NaN to begin with; where b is one, a or NaN.
+ * - v_at_most(a, b), v_at_least(a, b): the same in one instruction everywhere, where only a may be NaN (a NaN in b
+ *   gives a or NaN) and it does not matter which of two zeros is taken.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
  * - vi_load_u8(p): SKR_LANES bytes, widened. vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v,
  * a): the same with the sign bits of a in bit 7.

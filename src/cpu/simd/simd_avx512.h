@@ -128,10 +128,6 @@ SKR_FN vf v_at_least(vf a, vf b)
 {
     return _mm512_max_ps(b, a);
 }
-SKR_FN vf v_raise(vf a, vf b)
-{
-    return _mm512_max_ps(b, a);
-}
 
 SKR_FN vi vi_set1(int32_t a)
 {

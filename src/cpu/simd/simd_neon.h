@@ -90,10 +90,6 @@ SKR_FN vf v_at_least(vf a, vf b)
 {
     return vmaxq_f32(a, b);
 }
-SKR_FN vf v_raise(vf a, vf b)
-{
-    return vmaxq_f32(a, b);
-}
 SKR_FN vf v_abs(vf a)
 {
     return vabsq_f32(a);

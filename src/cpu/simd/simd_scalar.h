@@ -88,10 +88,6 @@ SKR_FN vf v_at_least(vf a, vf b)
 {
     return a < b ? b : a;
 }
-SKR_FN vf v_raise(vf a, vf b)
-{
-    return b > a ? b : a;
-}
 SKR_FN vf v_abs(vf a)
 {
     return v_of_bits(v_bits(a) & INT32_MAX);

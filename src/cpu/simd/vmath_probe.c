@@ -81,7 +81,7 @@ static vf exp2_four(vf x)
 /* e^-|x|, and what the sigmoid of -|x| is made of it. */
 static vf exp_falling(vf x)
 {
-    vf a = v_min(v_abs(x), v_set1(104.0f));
+    vf a = v_at_most(v_abs(x), v_set1(104.0f));
     v_exp_falling_each(&a, 1);
     return v_mul(a, v_set1(0x1p-24f));
 }

@@ -202,7 +202,7 @@ static const void *operand_of(const head_t *w, int n, float *x)
 }
 
 /* The same as a panel of b. */
-static const void *panel_of_rows(const head_t *w, int n, const void *rows)
+static const void *as_panel_of_b(const head_t *w, int n, const void *rows)
 {
     const skr_attention_cpu *c = &w->job->cpu;
     int nr = c->s_tile.nr, pad = (int)up_to(n, c->s_tile.granule);
@@ -257,7 +257,7 @@ static void panel_step(head_t *w, const panel_t *p, int64_t a, int64_t in_block,
         add_bad_sums(w, p, &job->q, job->d, bad_q, n, all, ds, (float *)in(w, c->in_dk));
     }
     if (w->dq) {
-        add_dq(w, p, j0, n, all, panel_of_rows(w, n, x), dq);
+        add_dq(w, p, j0, n, all, as_panel_of_b(w, n, x), dq);
         if (bad_k)
             add_bad_dq(w, p, j0, n, ds, dq);
     }
@@ -374,7 +374,7 @@ static void head_queries(head_t *w, int64_t first, int64_t step)
                 if (job->softcap != 0)
                     times(keys * nr, (const float *)in(w, c->in_slope), ds);
                 const void *x = operand_of(w, keys, ds);
-                add_dq(w, &p, j0, keys, all, panel_of_rows(w, keys, x), dq + a * panel);
+                add_dq(w, &p, j0, keys, all, as_panel_of_b(w, keys, x), dq + a * panel);
                 if (bad)
                     add_bad_dq(w, &p, j0, keys, ds, dq + a * panel);
             }

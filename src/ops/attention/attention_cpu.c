@@ -3,8 +3,8 @@
  *
  * The first steps put keys and values into panels, for all queries. A task makes the rows of o of some queries of one
  * head: for each block of keys, for each panel of queries, scores, exponentials against the maximum so far, and their
- * product with the values, added to o as [column][query]. A key that a query does not see adds exact zeros, so a row's
- * bits do not depend on its neighbours. */
+ * product with the values, added to o as [column][query] (or as o_at says). A key that a query does not see adds exact
+ * zeros, so a row's bits do not depend on its neighbours. */
 #include "attention_scores_cpu.h"
 
 /* ---------------------------------------------------------------- softmax, query by query in vectors */
@@ -16,7 +16,7 @@ typedef struct running {
     bool moved;
 } running;
 
-/* Takes over the maximum of n more scores (times factor). */
+/* Takes over the maximum of n more scores (times factor). A NaN may be passed over: its p, and so the sum, is NaN. */
 SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
 {
     w->moved = false;
@@ -27,9 +27,9 @@ SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
         for (; k + 4 <= n; k += 4)
             SKR_UNROLL
         for (int u = 0; u < 4; u++)
-            m[u] = v_raise(m[u], v_load(SKR_F32, s, (k + u) * nr + r));
+            m[u] = v_at_least(m[u], v_load(SKR_F32, s, (k + u) * nr + r));
         for (; k < n; k++)
-            m[0] = v_raise(m[0], v_load(SKR_F32, s, k * nr + r));
+            m[0] = v_at_least(m[0], v_load(SKR_F32, s, k * nr + r));
         vf top = v_mul(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])), v_set1(factor));
         top = v_max(top, old);
         vf base = v_select(v_eq(top, none), v_set1(0.0f), top); /* nothing seen yet: no -inf minus -inf */
@@ -54,7 +54,7 @@ SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
     vst1q_u16(to + 8, vzip2q_u16(even, odd));
 }
 enum { GROUPS = 1 };
-#elif HAS_BF16
+#elif ROWS_GO_ON
 /* Two keys of a query side by side. */
 SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
 {
@@ -71,10 +71,11 @@ enum { GROUPS = 0 };
 #endif
 
 /* p of keys k to k + 3, of which `part` are there: beyond n the buffer holds what it did, no scores. */
-SKR_FN void exponentials4(bool panel, int nr, int k, int r, int part, vf f, vf base, float *all, vf *sum, uint16_t *to)
+SKR_FN void exponentials4(bool panel, int nr, int k, int r, int part, vf f, vf base, float *scores, vf *sum,
+                          uint16_t *to)
 {
     vf x[4];
-    float *s = all + k * nr + r;
+    float *s = scores + k * nr + r;
     SKR_UNROLL
     for (int u = 0; u < 4; u++)
         x[u] = u < part ? v_fma(v_load(SKR_F32, s, u * nr), f, base) : v_set1(-__builtin_inff());
@@ -128,7 +129,7 @@ static void quantise_and_drop(const panel_t *p, int64_t j0, int n, float *extra,
     if (job->mode == SKR_ATTENTION_I8_P)
         for (int k = 0; k < all; k += SKR_LANES) {
             vf x = v_round(v_div(v_load(SKR_F32, s, k), v_set1(job->p_scale)));
-            v_store_float(SKR_F32, s, k, v_min(x, v_set1(127.0f)));
+            v_store_float(SKR_F32, s, k, v_at_most(x, v_set1(127.0f)));
         }
     if (job->drop) {
         make_keep(p, j0, n, extra);
@@ -154,7 +155,7 @@ static const void *p_panel(const panel_t *p, int n, int pad, float *s, char *scr
 
 /* ---------------------------------------------------------------- o */
 
-/* Sums of bf16 products can go on: o = o * shrink + p v for one panel of columns, in the order of the accumulators. */
+/* Sums of bf16 products can go on: o = o * shrink + p v for one panel of columns, which lie as o_at says. */
 SKR_FN bool goes_on(const skr_attention_cpu *c)
 {
     return HAS_BF16 && c->v_kind == SKR_GEMM_BF16;
@@ -162,7 +163,7 @@ SKR_FN bool goes_on(const skr_attention_cpu *c)
 
 SKR_FN void go_on(const running *w, int64_t keys, const void *v, const void *p, float *o)
 {
-#if defined(SKR_LEVEL_amx)
+#if ROWS_GO_ON
     micro_bf16_on(keys, v, p, w->moved ? w->shrink : NULL, o);
 #elif HAS_BF16
     micro_bf16_on(keys, v, p, w->shrink, o);
@@ -245,9 +246,10 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     const void *pp = scratch + c->in_p;
     if (straight) {
         uint16_t *panel = (uint16_t *)(scratch + c->in_p);
-        const int64_t made = up_to(n, 4);
+        const int64_t made = up_to(n, 4); /* with zeros beyond n; may be more than the granule asks for */
         exponentials_panel(w, nr, n, factor, s, panel);
-        __builtin_memset(panel + made * nr, 0, (size_t)((pad - made) * nr) * 2);
+        if (made < pad)
+            __builtin_memset(panel + made * nr, 0, (size_t)((pad - made) * nr) * 2);
     } else {
         exponentials(w, nr, n, factor, s);
         quantise_and_drop(p, from, n, extra, s);
