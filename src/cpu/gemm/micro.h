@@ -3,7 +3,7 @@
  *
  * micro_<kind>(k, a, b, t): t[mr][nr] = the sums over k of a's rows times b's columns, from one panel of each. Every
  * sum is one chain in the order of k. Loops over accumulators are unrolled: one that is not puts them all in memory.
- * micro_bf16_on(k, a, b, factors, t): the sums in t, times the factors of its columns, go on. Where ROWS_GO_ON is 1 t
+ * micro_bf16_on(k, a, b, factors, t): the sums in t, times the factors of its columns, go on. Where X86_BF16 is 1 t
  * has rows as above and factors may be NULL; BFMMLA's t is in the order of its accumulators. */
 #ifndef SKR_CPU_MICRO_H
 #define SKR_CPU_MICRO_H
@@ -90,7 +90,7 @@ SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
 SKR_FN void micro_add(int kind, int mr, int nr, int64_t k, const void *a, const void *b, float *t)
 {
     _Alignas(64) float sums[SKR_GEMM_MAX_MR * SKR_GEMM_MAX_NR];
-#if ROWS_GO_ON
+#if X86_BF16
     if (kind == SKR_GEMM_BF16) {
         micro_bf16_on(k, a, b, NULL, t);
         return;

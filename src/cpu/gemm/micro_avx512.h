@@ -55,10 +55,11 @@ SKR_FN void bf16_tile(bool on, int64_t k, const uint16_t *a, const uint16_t *b, 
     UNROLLED
     for (int i = 0; i < 2 * MR; i++)
         acc[i / 2][i % 2] = on ? _mm512_loadu_ps(t + i / 2 * NR + i % 2 * 16) : _mm512_setzero_ps();
-    if (factors)
+    if (factors) {
         UNROLLED
-    for (int i = 0; i < 2 * MR; i++)
-        acc[i / 2][i % 2] = _mm512_mul_ps(acc[i / 2][i % 2], _mm512_loadu_ps(factors + i % 2 * 16));
+        for (int i = 0; i < 2 * MR; i++)
+            acc[i / 2][i % 2] = _mm512_mul_ps(acc[i / 2][i % 2], _mm512_loadu_ps(factors + i % 2 * 16));
+    }
     for (; k > 0; k -= 2, a += 2 * MR, b += 2 * NR) {
         __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 32);
         UNROLLED
@@ -122,16 +123,16 @@ static void amx_end(void)
     _tile_zero(0);                                                                                                     \
     _tile_zero(1);                                                                                                     \
     _tile_zero(2);                                                                                                     \
-    _tile_zero(3);
+    _tile_zero(3)
 #define AMX_TAKE                                                                                                       \
     _tile_loadd(0, t, 128);                                                                                            \
     _tile_loadd(1, t + 16, 128);                                                                                       \
     _tile_loadd(2, t + 16 * 32, 128);                                                                                  \
-    _tile_loadd(3, t + 16 * 32 + 16, 128);
+    _tile_loadd(3, t + 16 * 32 + 16, 128)
 #define AMX_LOOP(begin, dot)                                                                                           \
     amx_stored(pa);                                                                                                    \
-    begin for (; k > 0; k -= step, pa += 2048, pb += 2048)                                                             \
-    {                                                                                                                  \
+    begin;                                                                                                             \
+    for (; k > 0; k -= step, pa += 2048, pb += 2048) {                                                                 \
         _tile_loadd(6, pb, 128);                                                                                       \
         _tile_loadd(4, pa, 64);                                                                                        \
         _tile_loadd(7, pb + 64, 128);                                                                                  \

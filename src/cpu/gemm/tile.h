@@ -30,11 +30,11 @@ enum {
 #define HAS_I8 0
 #endif
 
-/* AVX512-BF16 and AMX: their tiles of bf16 can begin with sums in rows (micro.h). */
+/* AVX512-BF16 and AMX: there are instructions that round to bf16, and tiles of bf16 can begin with sums (micro.h). */
 #if HAS_BF16 && !defined(SKR_LEVEL_neonmm)
-#define ROWS_GO_ON 1
+#define X86_BF16 1
 #else
-#define ROWS_GO_ON 0
+#define X86_BF16 0
 #endif
 
 #define UNROLLED _Pragma("GCC unroll 64")

@@ -54,7 +54,7 @@ SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
     vst1q_u16(to + 8, vzip2q_u16(even, odd));
 }
 enum { GROUPS = 1 };
-#elif ROWS_GO_ON
+#elif X86_BF16
 /* Two keys of a query side by side. */
 SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
 {
@@ -163,7 +163,7 @@ SKR_FN bool goes_on(const skr_attention_cpu *c)
 
 SKR_FN void go_on(const running *w, int64_t keys, const void *v, const void *p, float *o)
 {
-#if ROWS_GO_ON
+#if X86_BF16
     micro_bf16_on(keys, v, p, w->moved ? w->shrink : NULL, o);
 #elif HAS_BF16
     micro_bf16_on(keys, v, p, w->shrink, o);

@@ -127,7 +127,7 @@ static void make_keep(const panel_t *p, int64_t j0, int n, float *to)
 /* n floats, rows of a panel, as the bf16 that are multiplied; subnormals may become 0, as they do in the products. */
 SKR_FN void narrow(int n, const float *x, uint16_t *to)
 {
-#if ROWS_GO_ON
+#if X86_BF16
     for (int i = 0; i < n; i += 2 * SKR_LANES)
         _mm512_storeu_si512(to + i,
                             (__m512i)_mm512_cvtne2ps_pbh(v_load(SKR_F32, x, i + SKR_LANES), v_load(SKR_F32, x, i)));
