@@ -18,7 +18,8 @@ Q := $(if $(V),,@)
 version = $(shell awk '/define SAKER_VERSION_$(1) /{print $$3}' include/saker.h)
 VERSION := $(call version,MAJOR).$(call version,MINOR).$(call version,PATCH)
 SOMAJOR := $(call version,MAJOR)
-COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# Of this directory's repository, not of one that the sources were unpacked in.
+COMMIT := $(shell [ -z "$$(git rev-parse --show-prefix 2>/dev/null)" ] && git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 
 # ---------------------------------------------------------------- architecture and levels
 
@@ -187,17 +188,18 @@ python: $(BUILD)/libsaker.so
 
 # ---------------------------------------------------------------- install
 
+TO := $(DESTDIR)$(PREFIX)
 install: all
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/saker $(DESTDIR)$(PREFIX)/bin
-	install -m 644 include/saker.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 $(BUILD)/libsaker.a $(DESTDIR)$(PREFIX)/lib
-	install -m 755 $(BUILD)/libsaker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib
-	ln -sf libsaker.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libsaker.so.$(SOMAJOR)
-	ln -sf libsaker.so.$(SOMAJOR) $(DESTDIR)$(PREFIX)/lib/libsaker.so
-	install -m 755 $(BUILD)/saker $(DESTDIR)$(PREFIX)/bin
-	sed 's/@VERSION@/$(VERSION)/' tools/saker.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/saker.pc
-	sed 's/@VERSION@/$(VERSION)/' tools/saker-config-version.cmake.in > $(DESTDIR)$(PREFIX)/lib/cmake/saker/saker-config-version.cmake
-	install -m 644 tools/saker-config.cmake $(DESTDIR)$(PREFIX)/lib/cmake/saker
+	install -d "$(TO)/include" "$(TO)/lib/pkgconfig" "$(TO)/lib/cmake/saker" "$(TO)/bin"
+	install -m 644 include/saker.h "$(TO)/include"
+	install -m 644 $(BUILD)/libsaker.a "$(TO)/lib"
+	install -m 755 $(BUILD)/libsaker.so.$(VERSION) "$(TO)/lib"
+	ln -sf libsaker.so.$(VERSION) "$(TO)/lib/libsaker.so.$(SOMAJOR)"
+	ln -sf libsaker.so.$(SOMAJOR) "$(TO)/lib/libsaker.so"
+	install -m 755 $(BUILD)/saker "$(TO)/bin"
+	sed 's/@VERSION@/$(VERSION)/' tools/saker.pc.in > "$(TO)/lib/pkgconfig/saker.pc"
+	sed 's/@VERSION@/$(VERSION)/' tools/saker-config-version.cmake.in > "$(TO)/lib/cmake/saker/saker-config-version.cmake"
+	install -m 644 tools/saker-config.cmake "$(TO)/lib/cmake/saker"
 
 clean:
 	rm -rf $(BUILD)

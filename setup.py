@@ -22,10 +22,11 @@ class Build(build_ext):
         directory = os.environ.get("SAKER_BUILD")
         if not directory:
             directory = os.path.abspath(os.path.join(self.build_temp, "saker"))
+            inside = os.path.relpath(directory, ROOT)  # make takes no path with a space: not that of ROOT
             cuda = os.environ.get("SAKER_CUDA", "auto")
             # -g0: debug information would triple the wheel.
-            command = ["make", f"-j{os.cpu_count() or 1}", f"BUILD={directory}", f"CUDA={cuda}", "CFLAGS=-g0"]
-            subprocess.check_call(command + [f"{directory}/libsaker.so"], cwd=ROOT)
+            command = ["make", f"-j{os.cpu_count() or 1}", f"BUILD={inside}", f"CUDA={cuda}", "CFLAGS=-g0"]
+            subprocess.check_call(command + [f"{inside}/libsaker.so"], cwd=ROOT)
         build.place_library(directory, os.path.dirname(target))
 
     def get_outputs(self):

@@ -52,7 +52,11 @@ int bench_compare(const json_value *old, const bench_row *rows, int n, FILE *out
     fprintf(out, "\n%-18s %-34s %11s %11s %8s %8s  verdict\n", "op", "case", "before us", "now us", "ratio", "noise");
     for (int i = 0; i < n; i++) {
         const json_value *v = find(old, &rows[i]);
-        if (!v) {
+        double before = json_get_number(v, "median_us", NAN);
+        if (!(before > 0 && isfinite(before))) {
+            if (v)
+                fprintf(out, "%-18s %-34s left out: its row in the baseline has no time (median_us)\n", rows[i].op,
+                        rows[i].name);
             missing++;
             continue;
         }
@@ -60,13 +64,13 @@ int bench_compare(const json_value *old, const bench_row *rows, int n, FILE *out
         int which = verdict(v, &rows[i], &ratio, &allowed);
         count[which + 1]++;
         product += log(ratio);
-        fprintf(out, "%-18s %-34s %11.2f %11.2f %7.3fx %7.1f%%  %s\n", rows[i].op, rows[i].name,
-                json_get_number(v, "median_us", NAN), rows[i].us.median, ratio, 100 * allowed, words[which + 1]);
+        fprintf(out, "%-18s %-34s %11.2f %11.2f %7.3fx %7.1f%%  %s\n", rows[i].op, rows[i].name, before,
+                rows[i].us.median, ratio, 100 * allowed, words[which + 1]);
     }
     int compared = count[0] + count[1] + count[2];
     if (!compared)
-        return cli_failed("the baseline has none of these cases on this device with as many threads");
-    fprintf(out, "%d faster, %d the same, %d slower, %d not in the baseline; geometric mean %.3fx\n", count[2],
-            count[1], count[0], missing, exp(product / compared));
+        return cli_failed("the baseline has no time of any of these cases on this device with as many threads");
+    fprintf(out, "%d faster, %d the same, %d slower, %d without a time in the baseline; geometric mean %.3fx\n",
+            count[2], count[1], count[0], missing, exp(product / compared));
     return count[0] ? CLI_FAILED : CLI_OK;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct collection {
     bench_row *row;
@@ -43,6 +44,18 @@ static void write_rows(FILE *file, const collection *rows)
         bench_json(&j, &rows->row[i]);
     json_end(&j, ']');
     json_end(&j, '}');
+}
+
+/* Puts the rows, if there are any, in place of what the file held. False: they are not all there (errno). */
+static bool close_out(FILE *file, const collection *rows)
+{
+    bool ok = true;
+    if (rows->n) {
+        ok = !ftruncate(fileno(file), 0) || errno == EINVAL; /* a device or a pipe holds nothing */
+        write_rows(file, rows);
+        ok &= !ferror(file);
+    }
+    return fclose(file) == 0 && ok;
 }
 
 /* Whether the case belongs to a bench on this device. A case named exactly is always wanted. */
@@ -130,7 +143,9 @@ int cli_bench(int argc, char **argv)
     json_value *old = baseline ? json_read(baseline, error) : NULL;
     if (baseline && !old)
         return cli_failed("%s", error);
-    FILE *file = out ? fopen(out, "w") : NULL;
+    /* Whether it can be written is known before the run; what it holds stays until there are rows. */
+    bool fresh = out && access(out, F_OK);
+    FILE *file = out ? fopen(out, "a") : NULL;
     if (out && !file) {
         json_free(old);
         return cli_failed("cannot write '%s': %s", out, strerror(errno));
@@ -140,11 +155,10 @@ int cli_bench(int argc, char **argv)
     bench_close(&b);
     if (json)
         write_rows(stdout, &rows);
-    if (file) {
-        write_rows(file, &rows);
-        if (fclose(file))
-            code = cli_failed("cannot write '%s': %s", out, strerror(errno));
-    }
+    if (file && !close_out(file, &rows))
+        code = cli_failed("cannot write '%s': %s", out, strerror(errno));
+    if (fresh && !rows.n)
+        remove(out);
     if (old && code < 0)
         code = bench_compare(old, rows.row, rows.n, json ? stderr : stdout);
     json_free(old);

@@ -99,13 +99,26 @@ static void summary(const demo *d)
     }
 }
 
-static int write_report(const demo *d, const char *folder)
+/* Makes the folder with its parents and gives the report's path. Before the run, which takes a minute. */
+static int make_folder(const char *folder, char *path, size_t size)
 {
-    char path[4096];
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return cli_failed("cannot make the folder '%s': %s", folder, strerror(errno));
-    if (snprintf(path, sizeof path, "%s/report.html", folder) >= (int)sizeof path)
-        return cli_failed("the folder's name is too long");
+    if (!*folder || snprintf(path, size, "%s/report.html", folder) >= (int)size)
+        return cli_usage("--report: the folder has no name, or one that is too long");
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(path, 0777) && errno != EEXIST)
+            return cli_failed("cannot make the folder '%s': %s", path, strerror(errno));
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "a"); /* an older report stays until there is a new one */
+    if (!file)
+        return cli_failed("cannot write '%s': %s", path, strerror(errno));
+    fclose(file);
+    return -1;
+}
+
+static int write_report(const demo *d, const char *path)
+{
     if (!cli_report(path, d->row, d->n))
         return cli_failed("cannot write '%s': %s", path, strerror(errno));
     fprintf(d->quiet ? stderr : stdout, "report: %s\n", path);
@@ -116,6 +129,7 @@ int cli_demo(int argc, char **argv)
 {
     cli_target target = {.device = "best"};
     const char *folder = "build/demo";
+    char path[4096];
     double seconds = 60;
     bool json = false;
     demo d = {.b = {.min_seconds = 0.2}};
@@ -133,16 +147,17 @@ int cli_demo(int argc, char **argv)
     if (code >= 0)
         return code;
     d.quiet = json;
-    if (!json) {
-        char *doctor[] = {"doctor", "--no-test", NULL};
-        cli_doctor(2, doctor);
-        putchar('\n');
-    }
     d.row = calloc(MAX_ROWS, sizeof *d.row);
     code = d.row ? bench_open(&d.b, &target) : cli_failed("out of memory");
+    if (code < 0)
+        code = make_folder(folder, path, sizeof path);
     if (code < 0) {
-        if (!json)
+        if (!json) {
+            char *doctor[] = {"doctor", "--no-test", NULL};
+            cli_doctor(2, doctor);
+            putchar('\n');
             bench_table_head();
+        }
         run_suites(&d, seconds);
         if (json) {
             json_out j = {.file = stdout};
@@ -155,7 +170,7 @@ int cli_demo(int argc, char **argv)
         } else {
             summary(&d);
         }
-        code = write_report(&d, folder);
+        code = write_report(&d, path);
     }
     bench_close(&d.b);
     free(d.row);

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Nothing is allocated: tensors get made-up addresses, far apart, which saker_explain never follows. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,57 +31,101 @@ static bool find_type(const char *name, size_t length, saker_dtype *out)
     return false;
 }
 
-/* Numbers separated by commas, up to a character that is neither. Returns how many, -1 if they are no numbers or too
- * many. */
+/* A whole number, nothing in front of it but a minus; moves behind it. False: there is none, or it leaves 64 bits. */
+static bool number(const char **at, int64_t *out)
+{
+    char *end;
+    if (**at != '-' && (**at < '0' || **at > '9'))
+        return false;
+    errno = 0;
+    *out = strtoll(*at, &end, 10);
+    bool ok = end != *at && !errno;
+    *at = end;
+    return ok;
+}
+
+/* Numbers separated by commas. Returns how many, -1 if one of them is none or there are too many. */
 static int numbers(const char **at, int64_t *out)
 {
     int n = 0;
-    while (**at == '-' || (**at >= '0' && **at <= '9')) {
-        char *end;
-        long long v = strtoll(*at, &end, 10);
-        if (end == *at || n == SAKER_MAX_DIMS)
-            return -1;
-        out[n++] = v;
-        *at = end;
+    while (n < SAKER_MAX_DIMS && number(at, &out[n])) {
+        n++;
         if (**at != ',')
-            break;
+            return n;
         ++*at;
     }
-    return n;
+    return -1;
+}
+
+/* Bytes from the first element to the end of the last; 0 for what is empty or what the library refuses: negative
+ * sizes and strides, and more than 63 bits. */
+static int64_t extent(const argument *a)
+{
+    int64_t count = 1, last = 0, reach, bytes;
+    for (int i = a->tensor.ndim - 1; i >= 0; i--) {
+        int64_t stride = a->tensor.strides ? a->stride[i] : count;
+        if (a->shape[i] < 1 || stride < 0 || __builtin_mul_overflow(a->shape[i] - 1, stride, &reach) ||
+            __builtin_add_overflow(last, reach, &last) || __builtin_mul_overflow(count, a->shape[i], &count))
+            return 0;
+    }
+    int64_t size = (a->tensor.dtype.bits + 7) / 8;
+    return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, size, &bytes) ? 0 : bytes;
+}
+
+/* Gives the tensor an address behind all earlier ones, and aligned beyond what any kernel asks for. False: addresses
+ * end before the tensor does. */
+static bool place_tensor(argument *a, uint64_t *next)
+{
+    const uint64_t step = (uint64_t)1 << 42;
+    uint64_t end;
+    a->tensor.data = (void *)(uintptr_t)*next;
+    return !__builtin_add_overflow(*next, a->tensor.byte_offset, &end) &&
+           !__builtin_add_overflow(end, (uint64_t)extent(a), &end) &&
+           !__builtin_add_overflow(end - end % step, step, next);
 }
 
 /* TYPE[dims], then @strides and +byte offset if wanted: bf16[4096,8192]@16384,1+2 */
-static int parse_tensor(const char *name, const char *text, int index, argument *a)
+static int parse_tensor(const char *name, const char *text, argument *a, uint64_t *next)
 {
+    *a = (argument){0};
     const char *at = strchr(text, '[');
     if (!at || !find_type(text, (size_t)(at - text), &a->tensor.dtype))
         return cli_usage("%s=%s: a tensor is written TYPE[SHAPE], for example bf16[4096,8192]", name, text);
     at++;
-    a->tensor.ndim = numbers(&at, a->shape);
+    a->tensor.ndim = *at == ']' ? 0 : numbers(&at, a->shape);
     if (a->tensor.ndim < 0 || *at++ != ']')
-        return cli_usage("%s=%s: the shape is not a list of at most %d numbers", name, text, SAKER_MAX_DIMS);
+        return cli_usage("%s=%s: the shape is not a list of at most %d whole numbers below 2^63", name, text,
+                         SAKER_MAX_DIMS);
     if (*at == '@') {
         at++;
         if (numbers(&at, a->stride) != a->tensor.ndim)
-            return cli_usage("%s=%s: there must be as many strides as dimensions", name, text);
+            return cli_usage("%s=%s: behind the @ there must be as many strides, below 2^63, as dimensions", name,
+                             text);
         a->tensor.strides = a->stride;
     }
     a->tensor.shape = a->shape;
-    a->tensor.data = (void *)((uintptr_t)(index + 1) << 42);
     if (*at == '+') {
-        char *end;
-        a->tensor.byte_offset = strtoull(at + 1, &end, 10);
-        at = end;
+        int64_t offset;
+        at++;
+        if (!number(&at, &offset) || offset < 0)
+            return cli_usage("%s=%s: behind the + there must be a number of bytes from 0 to below 2^63", name, text);
+        a->tensor.byte_offset = (uint64_t)offset;
     }
-    return *at ? cli_usage("%s=%s: do not understand '%s'", name, text, at) : -1;
+    if (*at)
+        return cli_usage("%s=%s: do not understand '%s'", name, text, at);
+    if (!place_tensor(a, next))
+        return cli_usage("%s=%s: there is no room for it beside the other tensors in 64 bits of addresses", name, text);
+    return -1;
 }
 
 static int parse_choice(const saker_field *f, const char *text, int32_t *out)
 {
-    char *end;
-    *out = (int32_t)strtol(text, &end, 10);
-    if (end != text && !*end)
+    const char *end = text;
+    int64_t v;
+    if (number(&end, &v) && !*end && v == (int32_t)v) { /* whether it is a choice the library says */
+        *out = (int32_t)v;
         return -1;
+    }
     int index = 0;
     for (const char *at = f->choices; at && *at; index++) {
         size_t n = strcspn(at, "|");
@@ -93,7 +138,8 @@ static int parse_choice(const saker_field *f, const char *text, int32_t *out)
     return cli_usage("%s=%s: expected one of %s", f->name, text, f->choices ? f->choices : "(none)");
 }
 
-static int parse_field(const saker_op_info *op, const char *word, argument *arguments, unsigned char *args)
+static int parse_field(const saker_op_info *op, const char *word, argument *arguments, uint64_t *next,
+                       unsigned char *args)
 {
     const char *equals = strchr(word, '=');
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
@@ -107,7 +153,7 @@ static int parse_field(const saker_op_info *op, const char *word, argument *argu
     const char *text = equals + 1;
     char *end;
     if (f->kind <= SAKER_FIELD_INOUT) {
-        int code = parse_tensor(f->name, text, i, &arguments[i]);
+        int code = parse_tensor(f->name, text, &arguments[i], next);
         const saker_tensor *t = &arguments[i].tensor;
         memcpy(args + f->offset, &t, sizeof t);
         return code;
@@ -123,9 +169,11 @@ static int parse_field(const saker_op_info *op, const char *word, argument *argu
         return end == text || *end ? cli_usage("%s=%s: expected a number", f->name, text) : -1;
     }
     if (f->kind == SAKER_FIELD_I64) {
-        int64_t v = strtoll(text, &end, 10);
+        int64_t v = 0;
+        const char *at = text;
+        bool ok = number(&at, &v) && !*at;
         memcpy(args + f->offset, &v, sizeof v);
-        return end == text || *end ? cli_usage("%s=%s: expected a whole number", f->name, text) : -1;
+        return ok ? -1 : cli_usage("%s=%s: expected a whole number that fits 64 bits", f->name, text);
     }
     int32_t v = 0;
     int code = -1;
@@ -167,10 +215,10 @@ int cli_explain(int argc, char **argv)
         return cli_failed("%s has more arguments than this command can hold", op->name);
     argument arguments[MAX_FIELDS] = {0};
     _Alignas(8) unsigned char args[ARGS_BYTES] = {0};
-    uint64_t size = op->args_size;
+    uint64_t size = op->args_size, next = (uint64_t)1 << 42;
     memcpy(args, &size, sizeof size);
     for (int w = 2; w <= words; w++)
-        if ((code = parse_field(op, argv[w], arguments, args)) >= 0)
+        if ((code = parse_field(op, argv[w], arguments, &next, args)) >= 0)
             return code;
     cli_place place;
     if ((code = cli_open(&target, &place)) >= 0)

@@ -4,19 +4,37 @@
 
 #include <math.h>
 
+/* Bytes of the UTF-8 character at s; 0: there is none (cut short, longer than need be, a surrogate, past 10ffff). */
+static int utf8(const unsigned char *s)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
+    uint32_t code = n > 1 ? s[0] & (0x7fu >> n) : s[0];
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (s[i] & 0x3fu);
+    }
+    return code < least[n] || code > 0x10ffff || code >> 11 == 0xd800 >> 11 ? 0 : n;
+}
+
+/* A byte that is no UTF-8, as an environment variable may hold, becomes the replacement character U+FFFD. */
 static void quoted(FILE *f, const char *s)
 {
     fputc('"', f);
-    for (; *s; s++) {
+    for (int n; *s; s += n ? n : 1) {
         unsigned char c = (unsigned char)*s;
+        n = utf8((const unsigned char *)s);
         if (c == '"' || c == '\\')
             fprintf(f, "\\%c", c);
         else if (c == '\n')
             fputs("\\n", f);
         else if (c < 0x20)
             fprintf(f, "\\u%04x", c);
+        else if (n)
+            fwrite(s, 1, (size_t)n, f);
         else
-            fputc(c, f);
+            fputs("\xef\xbf\xbd", f);
     }
     fputc('"', f);
 }

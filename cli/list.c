@@ -5,7 +5,29 @@
 #include "cli.h"
 #include "json.h"
 
-static const char *const kinds[] = {"in", "out", "in/out", "f32", "bool", "enum", "i64"};
+/* Without a default, so that the compiler names a kind that is missing here. */
+static const char *kind_name(saker_field_kind kind)
+{
+    switch (kind) {
+    case SAKER_FIELD_IN:
+        return "in";
+    case SAKER_FIELD_OUT:
+        return "out";
+    case SAKER_FIELD_INOUT:
+        return "in/out";
+    case SAKER_FIELD_F32:
+        return "f32";
+    case SAKER_FIELD_BOOL:
+        return "bool";
+    case SAKER_FIELD_ENUM:
+        return "enum";
+    case SAKER_FIELD_I64:
+        return "i64";
+    case SAKER_FIELD_F64:
+        return "f64";
+    }
+    return "?";
+}
 
 static const char *type_name(uint32_t type)
 {
@@ -24,7 +46,7 @@ static void show_json(json_out *j, const saker_op_info *op)
         const saker_field *f = &op->fields[i];
         json_row(j, NULL);
         json_text(j, "name", f->name);
-        json_text(j, "kind", kinds[f->kind]);
+        json_text(j, "kind", kind_name((saker_field_kind)f->kind));
         json_text(j, "doc", f->doc);
         json_int(j, "offset", f->offset);
         if (f->kind <= SAKER_FIELD_INOUT) {
@@ -59,7 +81,8 @@ static void show_text(const saker_op_info *op)
             snprintf(what, sizeof what, "default %g", f->default_value);
         }
         bool required = f->kind <= SAKER_FIELD_INOUT && f->required;
-        printf("  %-6s %-20s %-38s %s%s\n", kinds[f->kind], f->name, what, f->doc, required ? " (required)" : "");
+        printf("  %-6s %-20s %-38s %s%s\n", kind_name((saker_field_kind)f->kind), f->name, what, f->doc,
+               required ? " (required)" : "");
     }
     putchar('\n');
 }

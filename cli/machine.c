@@ -163,8 +163,10 @@ const char *cli_commit(void)
     if (text[0] && strcmp(text, "unknown"))
         return text;
     text[0] = 0;
-    /* Only inside a checkout of this project: another repository's commit would be worse than none. */
-    FILE *f = popen("test -f src/core/ops.def && git describe --always --dirty --abbrev=12 2>/dev/null", "r");
+    /* Only at the top of a checkout of this project: another repository's commit would be worse than none. */
+    FILE *f = popen("test -f src/core/ops.def && test -z \"$(git rev-parse --show-prefix 2>/dev/null)\" && "
+                    "git describe --always --dirty --abbrev=12 2>/dev/null",
+                    "r");
     if (f) {
         if (!fgets(text, sizeof text, f))
             text[0] = 0;

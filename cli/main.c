@@ -28,7 +28,7 @@ static void help(FILE *out)
                  "Exit code: 0 fine, 1 something failed, 2 the command line makes no sense.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         help(stderr);
@@ -44,11 +44,15 @@ int main(int argc, char **argv)
         return CLI_OK;
     }
     for (int i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(name, commands[i].name)) {
-            int code = commands[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) || ferror(stdout))
-                return cli_failed("cannot write to standard output");
-            return code;
-        }
+        if (!strcmp(name, commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
     return cli_usage("unknown command '%s'; `saker --help` lists them", name);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    if (fflush(stdout) || ferror(stdout))
+        return cli_failed("cannot write to standard output");
+    return code;
 }

@@ -42,13 +42,16 @@ if(NOT saker_VERSION VERSION_GREATER_EQUAL 0.1)
 endif()
 END
 
-try "make install" make -C "$root" --no-print-directory install BUILD="$build" PREFIX="$work/first/usr" "$@"
+# Into a path with spaces, which the moved one has not: pkg-config's answer could not be used in $(...) there.
+first="$work/first place/opt/with space"
+try "make install" make -C "$root" --no-print-directory install BUILD="$build" DESTDIR="$work/first place" \
+    PREFIX="/opt/with space" "$@"
 for f in include/saker.h lib/libsaker.so lib/libsaker.a lib/pkgconfig/saker.pc lib/cmake/saker/saker-config.cmake bin/saker; do
-    try "installed $f" test -e "$work/first/usr/$f"
+    try "installed $f" test -e "$first/$f"
 done
-try "nothing else is installed" sh -c "[ \$(find '$work/first/usr' -name '*.h' | wc -l) = 1 ]"
-mv "$work/first" "$work/moved" # the installation can be moved: no path is baked in
-prefix=$work/moved/usr
+try "nothing else is installed" sh -c "[ \$(find '$first' -name '*.h' | wc -l) = 1 ]"
+prefix=$work/moved
+mv "$first" "$prefix" # the installation can be moved: no path is baked in
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib"
 if have pkg-config; then
     cc=${CC:-gcc}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 #   test-build      every test program of this build directory
-#   test-c          the C tests, at every level this machine has
+#   test-c          the C tests, at every level this machine has, and the command's
 #   test-lint       include direction, form, exported names, the header alone
 #   test-install    an outside consumer of an installation
 #   test-asan       the same programs under ASan and UBSan         test-tsan   the pool under ThreadSanitizer
@@ -68,9 +68,9 @@ repeated_ops := attention attention_backward gemm
 # What x86 writes past the caches when it is large: forced, for the cases are small.
 past_ops := rms_norm rms_norm_backward layer_norm layer_norm_backward softmax softmax_backward activation activation_backward \
             rope rope_backward embedding cross_entropy cross_entropy_backward quantize dequantize stream
-test-c: $(PROGRAMS) $(BUILD)/libsaker.so
+test-c: $(PROGRAMS) $(BUILD)/libsaker.so $(BUILD)/saker
 	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
-	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_gemm 24" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" \
+	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_gemm 24" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" "CC='$(CC)' sh tests/test_cli.sh $(BUILD)" \
 	  "$(T)/runner --quick --jobs $(JOBS)" "$(T)/runner --every $(WHOLE_EVERY) --jobs $(JOBS)" $(foreach op,$(repeated_ops),"$(T)/runner --jobs $(JOBS) --op $(op) --every 50 --repeats 100") \
 	  $(if $(filter x86_64,$(ARCH)),$(foreach op,$(past_ops),"SAKER_PAST_BYTES=1 $(T)/runner --jobs $(JOBS) --op $(op) --quick --every 5")))
 

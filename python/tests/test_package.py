@@ -37,8 +37,8 @@ def test_wheel_in_a_fresh_environment(tmp_path):
     code = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
     name = run(sys.executable, "-c", code, str(tmp_path), cwd=ROOT, env=environment).split()[-1]
     with tarfile.open(tmp_path / name) as archive:
-        archive.extractall(tmp_path / "source")
-    source = next((tmp_path / "source").iterdir())
+        archive.extractall(tmp_path / "the source")  # a space, which make takes in no target
+    source = next((tmp_path / "the source").iterdir())
     sources = [path.relative_to(ROOT) for path in pathlib.Path(ROOT, "src").rglob("*.[chS]*")]
     assert sources and [path for path in sources if not (source / path).is_file()] == []
     pip = (sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps")
