@@ -87,12 +87,15 @@ def _layer_norm_backward(given):
 
 def _gemm(given):
     a, b = given["a"], given.get("b")
-    if not isinstance(b, type(a)) or min(a.ndim, b.ndim) < 2:
+    if not isinstance(b, type(a)):
         return [], {}  # the library says what is wrong
-    lead = sys.modules["numpy"].broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = (*lead, a.shape[-2], b.shape[-1])
-    whole = a.dtype.kind in "iu"  # sums of integers are exact, unless they are scaled
-    result = a.dtype if a.dtype.itemsize > 1 else "int32" if whole and not given.get("scaling") else "float32"
+    if min(a.ndim, b.ndim) < 2:
+        shape = (1, 1)  # of any size: the library looks at a and b first, and says what is wrong with them
+    else:
+        lead = sys.modules["numpy"].broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        shape = (*lead, a.shape[-2], b.shape[-1])
+    whole = a.dtype.kind in "iu" and given.get("scaling") in (None, "none", 0)  # sums of integers are exact unscaled
+    result = a.dtype if a.dtype.itemsize > 1 else "int32" if whole else "float32"
     gated = given.get("gated") not in (None, "no", 0)
     d = (*shape[:-1], shape[-1] // 2) if gated else shape
     return ["d"], {"d": (d, result), "pre": (shape, result), "dbias": (shape[-1:], "float32")}

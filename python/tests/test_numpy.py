@@ -188,7 +188,12 @@ def test_gemm(rng, dtype):
     assert (np.abs(d.astype(np.float64) - want) <= 2.0**-7 * np.abs(want).max()).all()
     assert saker.gemm(a, b, gated="halves").shape == (3, 5, 4)
     whole = rng.integers(-128, 128, (6, 30), np.int8)
-    assert (saker.gemm(whole, whole.T) == whole.astype(np.int32) @ whole.T.astype(np.int32)).all()
+    for unscaled in ({}, {"scaling": "none"}, {"scaling": 0}, {"scaling": None}):
+        d = saker.gemm(whole, whole.T, **unscaled)
+        assert d.dtype == np.int32 and (d == whole.astype(np.int32) @ whole.T.astype(np.int32)).all()
+    assert saker.gemm(whole, whole.T, a_scale=np.ones(1, np.float32), scaling="tensor").dtype == np.float32
+    with pytest.raises(saker.Error, match=r"a has shape \[20\] and b \[20, 8\], expected"):
+        saker.gemm(a=a[0, 0], b=b)
 
 
 def test_gemm_packed(rng):

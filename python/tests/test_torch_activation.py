@@ -96,6 +96,11 @@ def test_names_modules_and_strides(device):
         st.activation(x, "swish")
     with pytest.raises(ValueError):
         st.activation(x, "silu", up=x, gated="halves")
+    for name in ("alpha", "limit"):  # the library would take 0 as its default
+        with pytest.raises(ValueError, match=f"activation: {name} is 0, expected another number"):
+            st.activation(x, "swiglu_oai", gated="halves", **{name: 0.0})
+        with pytest.raises(ValueError, match=f"activation: {name} is 0, expected another number"):
+            st.activation_quant(x, "swiglu_oai", gated="halves", **{name: 0.0})
     with pytest.raises(NotImplementedError):
         torch.autograd.grad(torch.autograd.grad(st.silu(x).sum(), x, create_graph=True)[0].sum(), x)
 

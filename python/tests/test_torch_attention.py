@@ -145,6 +145,11 @@ def test_merge_is_the_whole():
         near(a, b, torch.float32, 16.0)
 
 
+def test_merge_names_a_wrong_layout():
+    with pytest.raises(ValueError, match="attention_merge: layout is 'x', expected one of bshd"):
+        st.attention_merge(*[torch.zeros(1)] * 4, layout="x")
+
+
 # ---------------------------------------------------------------- drop-ins
 
 
@@ -159,6 +164,120 @@ def test_as_sdpa(what, shape):
         options["attn_mask"] = torch.randn(*shape[:-2], 17, 17)
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
     near(st.scaled_dot_product_attention(q, k, v, **options), want, torch.float32)
+
+
+def same_as_sdpa(q, k, v, attn_mask=None, **options):
+    """Values, types and gradients of PyTorch's function."""
+    leaves = [x for x in (q, k, v, attn_mask) if x is not None and x.is_floating_point()]
+    found, want = (
+        f(*(x.requires_grad_() for x in (q, k, v)), attn_mask=attn_mask, **options)
+        for f in (st.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention)
+    )
+    assert found.dtype == want.dtype
+    near(found, want, want.dtype)
+    d_o = torch.randn_like(want)
+    for a, b in zip(torch.autograd.grad(found, leaves, d_o), torch.autograd.grad(want, leaves, d_o)):
+        assert a.dtype == b.dtype
+        near(a, b, want.dtype, 16.0)
+
+
+BROADCAST = {
+    "batch": ((2, 4, 5, 8), (1, 4, 9, 8), (1, 4, 9, 8)),
+    "batch of value": ((2, 4, 5, 8), (2, 4, 9, 8), (1, 4, 9, 8)),
+    "batch of query": ((1, 4, 5, 8), (2, 4, 9, 8), (2, 4, 9, 8)),
+    "heads": ((2, 4, 5, 8), (2, 1, 9, 8), (2, 1, 9, 8)),
+    "heads of key": ((2, 4, 5, 8), (2, 1, 9, 8), (2, 4, 9, 8)),
+    "heads of query": ((2, 1, 5, 8), (2, 4, 9, 8), (2, 4, 9, 8)),
+    "key of 3": ((2, 4, 5, 8), (4, 9, 8), (4, 9, 8)),
+    "query of 3": ((4, 5, 8), (1, 4, 9, 8), (1, 4, 9, 8)),
+    "5 and 4": ((2, 3, 4, 5, 8), (3, 1, 9, 8), (1, 1, 4, 9, 8)),
+}
+
+
+@pytest.mark.parametrize("mask", [None, (5, 9), (4, 1, 9)])
+@pytest.mark.parametrize("name", list(BROADCAST))
+def test_as_sdpa_broadcasts(name, mask):
+    attn_mask = None if mask is None else torch.randn(mask, requires_grad=True)
+    same_as_sdpa(*(torch.randn(shape) for shape in BROADCAST[name]), attn_mask=attn_mask)
+
+
+@pytest.mark.parametrize("shapes", [((12, 5, 8), (1, 2, 9, 8)), ((2, 12, 5, 8), (1, 4, 9, 8))])
+def test_as_sdpa_groups(shapes):
+    q, k = (torch.randn(shape) for shape in shapes)
+    same_as_sdpa(q, k, torch.randn(k.shape[0], 3, 9, 16), enable_gqa=True)
+    same_as_sdpa(q, k, torch.randn(k.shape), enable_gqa=True)
+
+
+def test_as_sdpa_drops_all():
+    q, k, v = (torch.randn(2, 4, 5, 8, requires_grad=True) for _ in range(3))
+    o = st.scaled_dot_product_attention(q, k, v, dropout_p=1.0)
+    assert o.shape == q.shape and not o.any()
+    o.sum().backward()
+    assert not any(x.grad.any() for x in (q, k, v))
+
+
+def test_as_sdpa_of_no_query():
+    q, k = torch.randn(2, 3, 4, 0, 8), torch.randn(2, 3, 4, 9, 8)
+    assert st.scaled_dot_product_attention(q, k, k).shape == q.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_as_sdpa_under_autocast(dtype):
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 9, 8).bfloat16(), torch.randn(2, 4, 9, 8).half()
+    with torch.autocast("cpu", dtype):
+        same_as_sdpa(q, k, v)
+        mask = 4 * torch.randn(5, 9)
+        same_as_sdpa(q, k, v, attn_mask=mask.requires_grad_())
+        found = st.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        assert torch.equal(found, st.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(dtype)))
+        module = types.SimpleNamespace(is_causal=False)
+        o, _ = st.transformers_attention(module, q, k, v, torch.zeros(5, 9))
+        assert o.dtype == dtype
+        compiled = torch.compile(st.scaled_dot_product_attention, fullgraph=True, backend="eager")(q, k, v)
+        assert compiled.dtype == dtype
+    with torch.autocast("cpu", dtype, enabled=False):
+        assert st.scaled_dot_product_attention(q, q, q).dtype == torch.float32
+
+
+def test_as_sdpa_refuses_by_name():
+    q = torch.randn(2, 3, 4, 5, 8)
+    of = st.scaled_dot_product_attention
+    with pytest.raises(ValueError, match=r"query \[2, 3\], key \[3, 2\], value \[3, 2\]: they do not broadcast"):
+        of(q, q.transpose(0, 1), q.transpose(0, 1))
+    with pytest.raises(ValueError, match="query has 4 heads, key 3, value 4: expected a multiple"):
+        of(q, q[:, :, :3], q, enable_gqa=True)
+    with pytest.raises(NotImplementedError, match="value of 2 dimensions"):
+        of(q, q, q[0, 0, 0])
+    with pytest.raises(NotImplementedError, match="query of type torch.float64 .* expected torch.float32"):
+        of(q.double(), q.double(), q.double())
+    with pytest.raises(ValueError, match="key has type torch.bfloat16, query torch.float32"):
+        of(q, q.bfloat16(), q)
+    for dtype in (torch.int32, torch.float64):
+        with pytest.raises(NotImplementedError, match=f"attn_mask of type {dtype} .* expected torch.bool"):
+            of(q, q, q, attn_mask=torch.ones(5, 5, dtype=dtype))
+    for shape in ((5, 4), (2, 1, 5, 5), (1, 1, 1, 1, 5, 5)):
+        with pytest.raises(ValueError, match=r"attn_mask has shape .* broadcasts to \[2, 3, 4, 5, 5\]"):
+            of(q, q, q, attn_mask=torch.ones(shape))
+
+
+def test_flash_window_of_any_negative():
+    q, k, v = (x.detach() for x in heads())
+    assert torch.equal(st.flash_attn_func(q, k, v, window_size=(-2, -2)), st.flash_attn_func(q, k, v))
+    assert torch.equal(st.flash_attn_func(q, k, v, window_size=(3, -7)), st.attention(q, k, v, window=(3, -1)))
+    assert torch.equal(st.flash_attn_func(q, k, v, window_size=(None, 2)), st.attention(q, k, v, window=(-1, 2)))
+
+
+def test_flash_lengths_are_hints():
+    q = torch.randn(7, 2, 8)
+    cu = torch.tensor([0, 3, 7], dtype=torch.int32)
+    want = st.flash_attn_varlen_func(q, q, q, cu, cu, 4, 4)
+    assert torch.equal(st.flash_attn_varlen_func(q, q, q, cu, cu, None, None), want)
+
+    def run(q, cu):
+        longest = cu.diff().max()
+        return st.flash_attn_varlen_func(q, q, q, cu, cu, longest, longest)
+
+    assert torch.equal(torch.compile(run, fullgraph=True, backend="aot_eager")(q, cu), want)
 
 
 def test_drop_ins_refuse_by_name():
@@ -185,6 +304,24 @@ def test_as_transformers_calls_it():
     mask = torch.rand(2, 1, 12, 12) < 0.7
     o, _ = st.transformers_attention(module, q, k, v, mask)
     near(o.transpose(1, 2), reference(q, k, v, layout="bhsd", mask=mask)[0], torch.float32)
+
+
+def test_as_transformers_refuses_by_name():
+    q, k, v = (x.detach().transpose(1, 2) for x in heads(s=12, sk=12, dv=16))
+    module = types.SimpleNamespace(is_causal=True)
+    some = torch.zeros(1)
+    for name in ("head_mask", "position_bias", "cu_seq_lens_q", "cu_seq_lens_k"):
+        st.transformers_attention(module, q, k, v, None, **{name: None})
+        with pytest.raises(NotImplementedError, match=f"transformers_attention: {name} is not supported"):
+            st.transformers_attention(module, q, k, v, None, **{name: some})
+    with pytest.raises(NotImplementedError, match="output_attentions"):
+        st.transformers_attention(module, q, k, v, None, output_attentions=True)
+    with pytest.raises(NotImplementedError, match="attention_mask of type torch.int64"):
+        st.transformers_attention(module, q, k, v, torch.ones(2, 1, 12, 12, dtype=torch.int64))
+    always = {"position_ids": some, "use_cache": True, "cache_position": some, "output_attentions": False}
+    always.update(is_causal=True, sliding_window=None, softcap=None, max_length_q=12, num_items_in_batch=some)
+    o, _ = st.transformers_attention(module, q, k, v, None, **always)
+    near(o.transpose(1, 2), reference(q, k, v, layout="bhsd", causal=True)[0], torch.float32)
 
 
 # ---------------------------------------------------------------- quantised

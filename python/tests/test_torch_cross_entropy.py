@@ -85,6 +85,18 @@ def test_shapes(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_layouts_of_weight(device):
+    x, target = problem(device, torch.float32, 6, 8)
+    for weight in (torch.rand(16, device=device)[::2], torch.full((1,), 0.5, device=device).expand(8)):
+        want, dwant = reference(x, target, weight=weight)
+        found = x.clone().requires_grad_()
+        loss = st.cross_entropy(found, target, weight)
+        close(loss, want, torch.float32)
+        close(torch.autograd.grad(loss, found)[0], dwant, torch.float32)
+        close(st.cross_entropy_and_gradient(x, target, weight)[1], dwant, torch.float32)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_options(device):
     x, target = problem(device, torch.float32, 12, 40)
     target = target.clamp(min=0)

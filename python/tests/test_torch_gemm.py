@@ -121,6 +121,21 @@ def test_scaled_matmul(device, dtype):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("m,n", [(1, 8), (5, 1), (1, 1)])
+def test_scales_of_one_row_or_column(device, m, n):
+    torch.manual_seed(5)
+    a, b = torch.randn(m, 64, device=device), torch.randn(n, 64, device=device)
+    (qa, sa), (qb, sb) = st.quantize(a, torch.int8), st.quantize(b, torch.int8)
+    want = (qa.double() * sa.double()[:, None]) @ (qb.double() * sb.double()[:, None]).t()
+    near(st.scaled_matmul(qa, qb.t(), sa, sb, dtype=torch.float32), want)
+    near(st.scaled_matmul(qa, qb.t(), sa, dtype=torch.float32), want / sb.double())
+    b = b.repeat(200, 1)  # columns of two blocks, or of some; k's of one
+    (qa, sa), (qb, sb) = st.quantize(a, torch.int8, per="block"), st.quantize(b, torch.int8, per="block2d")
+    spread = sb.repeat_interleave(128, 0)[:200 * n].double()
+    near(st.scaled_matmul(qa, qb.t(), sa, sb.t(), dtype=torch.float32), (qa.double() * sa) @ (qb.double() * spread).t())
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_weight_only(device):
     torch.manual_seed(4)
     a, w = torch.randn(6, 96, device=device).bfloat16(), torch.randn(50, 96, device=device)

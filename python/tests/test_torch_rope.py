@@ -224,6 +224,24 @@ def test_hugging_face_function():
     near(found[1], reference(k.double()))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_hugging_face_position_ids(batch):
+    q = torch.randn(batch, 3, 5, 64)
+    ids = torch.arange(7, 12).expand(batch, -1)
+    angle = torch.arange(20)[:, None] * frequencies(64)
+    cos, sin = (torch.cat((t, t), -1).float() for t in (angle.cos(), angle.sin()))
+    turned = torch.cat((-q[..., 32:], q[..., :32]), -1)
+    expected = (q * cos[7:12] + turned * sin[7:12]).double()
+    near(st.apply_rotary_pos_emb(q, q, cos, sin, ids)[0], expected)
+    near(st.apply_rotary_pos_emb(q, q, cos[ids], sin[ids], ids)[0], expected)  # chosen already, so not once more
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_eps_zero_is_zero(device):
+    q = torch.full((1, 1, 1, 32), 1e-4, device=device)
+    near(st.rope(q, norm=True, eps=0.0), torch.ones_like(q).double())
+
+
 def arguments(device, grad, norm=True):
     q, k = (torch.randn(2, 5, h, 32, device=device, requires_grad=grad) for h in (3, 1))
     w = [torch.randn(32, device=device, requires_grad=grad) for _ in range(2)] if norm else [None, None]

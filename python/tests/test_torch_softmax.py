@@ -75,6 +75,21 @@ def test_rows_that_see_nothing(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dim", [-1, 2, 0])
+@pytest.mark.parametrize("shape", [(2, 1, 2, 1, 2, 5), (1, 3, 1, 3, 1, 5), (2, 1, 2, 1), (2, 3, 2, 1, 1, 5), (5,)])
+def test_masks_repeated_in_many_places(device, dim, shape):
+    x = torch.randn(2, 3, 2, 3, 2, 5, device=device)
+    mask = torch.randn(shape, device=device, requires_grad=True)
+    exact = mask.detach().double().requires_grad_()
+    y, want = st.softmax(x, dim, mask=mask), torch.softmax(x.double() + exact, dim)
+    check(y, want, torch.float32)
+    dy = torch.randn_like(y)
+    check(torch.autograd.grad(y, mask, dy)[0], torch.autograd.grad(want, exact, dy.double())[0], torch.float32)
+    strided = torch.randn(3, 3, 2, 2, 2, 5, device=device).transpose(0, 3)
+    check(st.softmax(strided, dim, mask=mask), torch.softmax(strided.double() + exact, dim), torch.float32)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_layouts_types_and_arguments(device):
     x = torch.randn(4, 6, 10, device=device)
     for view in (x.transpose(0, 2), x[:, ::2], x.expand(2, 4, 6, 10), x[..., 0], torch.randn((), device=device)):

@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import no_second_order, or_empty, QUANT, register, straight
+from ._front import no_second_order, ops, or_empty, QUANT, register, straight
 
 _call_forward = _ops["activation"].call
 _call_backward = _ops["activation_backward"].call
@@ -62,7 +62,7 @@ def _setup(ctx, inputs, output):
 def _chain(ctx, dy):
     x, up, bias = ctx.saved_tensors
     wants = ctx.needs_input_grad[:3]
-    found = torch.ops.saker.activation_backward(dy, x, up, bias, *ctx.options, *wants)
+    found = ops.activation_backward(dy, x, up, bias, *ctx.options, *wants)
     return (*(d if want else None for d, want in zip(found, wants)), None, None, None, None)
 
 
@@ -110,6 +110,10 @@ def _options(act, up, gated, alpha, limit):
         raise ValueError(f"activation: act is {act!r}, expected one of {', '.join(ACTS)}")
     if gated not in GATED or (gated and up is not None):
         raise ValueError(f"activation: gated is {gated!r}, expected 'halves' or 'interleaved', or None with up")
+    if act == "swiglu_oai":
+        for name, value in (("alpha", alpha), ("limit", limit)):
+            if value == 0:
+                raise ValueError(f"activation: {name} is 0, expected another number (0 would mean the default)")
     return ACTS.index(act), GATED[gated], alpha, limit
 
 
@@ -120,7 +124,7 @@ def activation(x, act, *, up=None, bias=None, gated=None, alpha=1.702, limit=7.0
     and limit are its). Gated: x is the gate and up what it multiplies, or x is [..., 2N] with gated="halves" or
     "interleaved". bias is [N], gated [2N] in x's layout. Every tensor may have its own float type; the result has x's.
     """
-    return torch.ops.saker.activation(x, up, bias, *_options(act, up, gated, alpha, limit))
+    return ops.activation(x, up, bias, *_options(act, up, gated, alpha, limit))
 
 
 def activation_quant(
@@ -132,7 +136,7 @@ def activation_quant(
         raise ValueError(f"activation_quant: quant is {quant!r}, expected 'row' or 'block', or 'tensor' with a scale")
     tensors = (None if t is None else t.detach() for t in (x, up, bias))
     options = _options(act, up, gated, alpha, limit)
-    q, y_scale = torch.ops.saker.activation_quant(*tensors, *options, scale, QUANT[quant], dtype)
+    q, y_scale = ops.activation_quant(*tensors, *options, scale, QUANT[quant], dtype)
     return q, y_scale if scale is None else scale
 
 

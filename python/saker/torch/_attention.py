@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops, Error
-from ._front import no_second_order, or_empty, register, straight
+from ._front import no_second_order, ops, or_empty, register, straight
 
 _call_forward = _ops["attention"].call
 _call_backward = _ops["attention_backward"].call
@@ -104,7 +104,7 @@ def _gradients(ctx, d_o, dlse):
         raise NotImplementedError("saker: attention of quantised tensors has no gradient: dequantise them first")
     d_o = torch.zeros_like(o) if d_o is None else d_o
     dlse = None if dlse is None else dlse.float()
-    grads = torch.ops.saker.attention_backward(d_o, q, k, v, o, lse, dlse, *shared, *ctx.options, wants)
+    grads = ops.attention_backward(d_o, q, k, v, o, lse, dlse, *shared, *ctx.options, wants)
     for place, want, grad in zip((0, 1, 2, 3, 6, 7), wants, grads):
         found[place] = grad if want else None
     return tuple(found)
@@ -175,6 +175,12 @@ register(
 # ---------------------------------------------------------------- the interface
 
 
+def _layout(function, layout):
+    if layout not in _LAYOUTS:
+        raise ValueError(f"{function}: layout is {layout!r}, expected one of {', '.join(_LAYOUTS)}")
+    return _LAYOUTS[layout]
+
+
 def _seed(dropout, seed):
     if dropout == 0 or seed is not None:
         return seed or 0
@@ -226,8 +232,7 @@ def attention(
     ("up_to"). dropout draws its seed from PyTorch unless seed is given. int8 and float8 tensors take descales. The C
     header's text on saker_attention says all of it. Gradients: q, k, v, bias, slopes, sinks, and through lse.
     """
-    if layout not in _LAYOUTS:
-        raise ValueError(f"attention: layout is {layout!r}, expected one of {', '.join(_LAYOUTS)}")
+    layout = _layout("attention", layout)
     if id_rule not in _ID_RULES:
         raise ValueError(f"attention: id_rule is {id_rule!r}, expected one of {', '.join(_ID_RULES)}")
     if scale == 0:
@@ -235,7 +240,7 @@ def attention(
     left, right = (0, 0) if window is None else (-1 if side is None else side for side in window)
     of_q, of_k = (cu_seqlens, cu_seqlens) if cu_seqlens is None or isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
     floats = q.is_floating_point() and q.dtype.itemsize > 1
-    o, lse = torch.ops.saker.attention(
+    o, lse = ops.attention(
         q,
         k,
         v,
@@ -255,7 +260,7 @@ def attention(
         v_descale,
         [_seed(dropout, seed), offset, left, right, *max_seqlens],
         [scale or 0.0, softcap, dropout],
-        [_LAYOUTS[layout], causal, top_left, window is not None, _ID_RULES[id_rule]],
+        [layout, causal, top_left, window is not None, _ID_RULES[id_rule]],
         descale_block,
         p_scale,
         dtype or (q.dtype if floats else torch.bfloat16),
@@ -265,4 +270,5 @@ def attention(
 
 def attention_merge(o_a, lse_a, o_b, lse_b, *, layout="bshd", dtype=None):
     """(o, lse) of attention over two sets of keys, from the (o, lse) of each."""
-    return torch.ops.saker.attention_merge(o_a, lse_a, o_b, lse_b, _LAYOUTS[layout], dtype or o_a.dtype)
+    layout = _layout("attention_merge", layout)
+    return ops.attention_merge(o_a, lse_a, o_b, lse_b, layout, dtype or o_a.dtype)

@@ -18,56 +18,123 @@ def _scale(function, scale):
     return scale
 
 
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_FLOATS_NAMED = "torch.float32, torch.float16 or torch.bfloat16"
+
+
+def _autocast(*tensors):
+    """The tensors as PyTorch's own function gets them: in autocast's type where it is on for their device."""
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(x):
+        return x.to(dtype) if x is not None and x.is_floating_point() and x.dtype != torch.float64 else x
+
+    return tuple(cast(x) for x in tensors)
+
+
+def _mask_or_bias(function, argument, mask):
+    """(mask, bias) of attention() out of the one argument that others have for both."""
+    if mask is None or mask.dtype == torch.bool:
+        return mask, None
+    if mask.dtype not in _FLOATS:
+        _refuse(function, f"{argument} of type {mask.dtype}", f"expected torch.bool, {_FLOATS_NAMED}")
+    return None, mask
+
+
+def _broadcast(name, query, key, value, enable_gqa):
+    """query, key and value with the heads and the leading dimensions that PyTorch's matmul would give them."""
+    hq, hk, hv = query.shape[-3], key.shape[-3], value.shape[-3]
+    if enable_gqa:
+        if hk == 0 or hv == 0 or hq % hk != 0 or hq % hv != 0:
+            raise ValueError(f"{name}: query has {hq} heads, key {hk}, value {hv}: expected a multiple of both")
+        if hk != hv:  # the library has one number for both
+            key, value = key.repeat_interleave(hq // hk, -3), value.repeat_interleave(hq // hv, -3)
+    elif hq != hk or hq != hv:
+        h = hq if hq != 1 else hk if hk != 1 else hv
+        if any(n != 1 and n != h for n in (hk, hv)):
+            raise ValueError(f"{name}: query has {hq} heads, key {hk}, value {hv}: set enable_gqa")
+        query, key, value = (x.expand(*x.shape[:-3], h, -1, -1) for x in (query, key, value))
+    leads = [x.shape[:-3] for x in (query, key, value)]
+    if leads[0] != leads[1] or leads[0] != leads[2]:
+        try:
+            lead = torch.broadcast_shapes(*leads)
+        except RuntimeError:
+            found = "query {}, key {}, value {}".format(*(list(x) for x in leads))
+            raise ValueError(f"{name}: before the heads, dimensions are {found}: they do not broadcast") from None
+        query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    return query, key, value
+
+
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
     """torch.nn.functional.scaled_dot_product_attention: [..., H, S, D]. A row that sees nothing gives 0."""
     name = "scaled_dot_product_attention"
-    if query.dim() < 3:
-        _refuse(name, f"query of {query.dim()} dimensions", "expected [..., H, S, D] or [H, S, D]")
     if query.is_nested or key.is_nested or value.is_nested:
         _refuse(name, "a nested tensor", "use attention() with layout thd and cu_seqlens")
     if attn_mask is not None and is_causal:
         _refuse(name, "attn_mask with is_causal", "expected one of them, as PyTorch does")
-    if not enable_gqa and query.shape[-3] != key.shape[-3]:
-        raise ValueError(f"{name}: query has {query.shape[-3]} heads, key {key.shape[-3]}: set enable_gqa")
+    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    for argument, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() < 3:
+            _refuse(name, f"{argument} of {x.dim()} dimensions", "expected [..., H, S, D] or [H, S, D]")
+        if x.dtype not in _FLOATS:
+            _refuse(name, f"{argument} of type {x.dtype}", f"expected {_FLOATS_NAMED}")
+        if x.dtype != query.dtype:
+            raise ValueError(f"{name}: {argument} has type {x.dtype}, query {query.dtype}: expected one type for both")
+    query, key, value = _broadcast(name, query, key, value, enable_gqa)
     lead = query.shape[:-3]
 
-    def heads(x):
-        return x.reshape(-1, *x.shape[-3:]) if len(lead) != 1 else x
+    def flat(x):
+        return x if len(lead) == 1 else x.flatten(0, -4) if lead else x[None]
 
-    mask = bias = None
     if attn_mask is not None:
-        full = attn_mask.expand(*lead, *attn_mask.shape[-3:]) if len(lead) > 1 and attn_mask.dim() > 3 else attn_mask
-        full = heads(full) if len(lead) > 1 and full.dim() > 3 else full
-        mask, bias = (full, None) if full.dtype == torch.bool else (None, full)
+        scores = (*(lead or (1,)), *query.shape[-3:-1], key.shape[-2])
+        pairs = zip(reversed(attn_mask.shape), reversed(scores))
+        if attn_mask.dim() > len(scores) or any(n != 1 and n != m for n, m in pairs):
+            found = f"attn_mask has shape {list(attn_mask.shape)}"
+            raise ValueError(f"{name}: {found}, expected one that broadcasts to {list(scores)}")
+        if len(lead) > 1 and attn_mask.dim() > 3:
+            attn_mask = flat(attn_mask.expand(*lead, *attn_mask.shape[-3:]))
+    mask, bias = _mask_or_bias(name, "attn_mask", attn_mask)
     o = attention(
-        heads(query),
-        heads(key),
-        heads(value),
+        flat(query),
+        flat(key),
+        flat(value),
         layout="bhsd",
         causal=is_causal,
         top_left=is_causal,
         scale=_scale(name, scale),
         bias=bias,
         mask=mask,
-        dropout=dropout_p,
+        dropout=0.0 if dropout_p == 1 else dropout_p,
     )
+    if dropout_p == 1:  # more than the library takes; o keeps its gradients, which are 0
+        o = torch.nn.functional.dropout(o, 1.0)
     return o if len(lead) == 1 else o.reshape(*lead, *o.shape[-3:])
 
 
 def _flash_options(name, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs):
     if return_attn_probs:
         _refuse(name, "return_attn_probs", "the matrix is never made; attention(..., return_lse=True) gives lse")
-    window = None if tuple(window_size) == (-1, -1) else tuple(window_size)
+    window = tuple(-1 if side is None or side < 0 else side for side in window_size)  # every negative: no bound
     return {
         "dropout": dropout_p,
         "scale": _scale(name, softmax_scale),
         "causal": causal,
-        "window": window,
+        "window": None if window == (-1, -1) else window,
         "softcap": softcap,
         "slopes": alibi_slopes,
     }
+
+
+def _hint(length):
+    """A longest length for the library, which need not know it. A tensor is not read: that would wait for the device,
+    and break a graph."""
+    return 0 if length is None or isinstance(length, torch.Tensor) else int(length)
 
 
 def flash_attn_func(
@@ -121,9 +188,21 @@ def flash_attn_varlen_func(
         v,
         layout="thd",
         cu_seqlens=(cu_seqlens_q, cu_seqlens_k),
-        max_seqlens=(int(max_seqlen_q), int(max_seqlen_k)),
+        max_seqlens=(_hint(max_seqlen_q), _hint(max_seqlen_k)),
         **options,
     )
+
+
+# What changes the result and is not done here. Other keywords that models pass on are for other functions.
+_NO_PROBABILITIES = "probabilities are never made"
+_PACKED = "use flash_attn_varlen_func or, in a model, an attention_mask"
+_NOT_OF_TRANSFORMERS = {
+    "head_mask": _NO_PROBABILITIES,
+    "output_attentions": _NO_PROBABILITIES,
+    "position_bias": "add it to attention_mask",
+    "cu_seq_lens_q": _PACKED,
+    "cu_seq_lens_k": _PACKED,
+}
 
 
 def transformers_attention(
@@ -145,10 +224,10 @@ def transformers_attention(
     Register it with register_transformers(), then use attn_implementation="saker".
     """
     name = "transformers_attention"
-    if others.get("head_mask") is not None:
-        _refuse(name, "head_mask", "probabilities are never made")
-    if others.get("output_attentions"):
-        _refuse(name, "output_attentions", "probabilities are never made")
+    for argument, why in _NOT_OF_TRANSFORMERS.items():
+        if others.get(argument) is not None and others[argument] is not False:
+            _refuse(name, argument, why)
+    query, key, value, attention_mask = _autocast(query, key, value, attention_mask)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     mask = bias = window = None
     if attention_mask is None:
@@ -157,7 +236,7 @@ def transformers_attention(
     else:  # it says everything, the window too
         causal = False
         attention_mask = attention_mask[..., : key.shape[2]]
-        mask, bias = (attention_mask, None) if attention_mask.dtype == torch.bool else (None, attention_mask)
+        mask, bias = _mask_or_bias(name, "attention_mask", attention_mask)
     o = attention(
         query,
         key,

@@ -9,7 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import no_second_order, register
+from ._front import no_second_order, ops, register, straight
 
 _call = _ops["cross_entropy"].call
 _call_backward = _ops["cross_entropy_backward"].call
@@ -40,6 +40,7 @@ def _outputs(logits, target, reduction):
 
 def _op_forward(logits, target, weight, *options):
     loss, lse = _outputs(logits, target, options[0])
+    (weight,), _ = straight(weight)
     _call(logits=_rows(logits), target=target, weight=weight, loss=loss, lse=lse, **_names(*options))
     return loss, lse
 
@@ -50,6 +51,7 @@ def _fake_forward(logits, target, weight, *options):
 
 def _op_backward(dloss, dlse, logits, target, weight, lse, *options):
     dlogits = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    (weight,), _ = straight(weight)
     _call_backward(
         logits=_rows(logits), target=target, lse=lse, weight=weight, grad=dloss, dlse=dlse, dlogits=dlogits,
         **_names(*options),
@@ -75,7 +77,7 @@ def _gradient(ctx, dloss, dlse):
     logits, target, weight, lse = ctx.saved_tensors
     if dloss is None:
         dloss = lse.new_zeros(())
-    dlogits = torch.ops.saker.cross_entropy_backward(dloss, dlse, logits, target, weight, lse, *ctx.options)
+    dlogits = ops.cross_entropy_backward(dloss, dlse, logits, target, weight, lse, *ctx.options)
     return (dlogits, *nothing)
 
 
@@ -128,7 +130,7 @@ def cross_entropy(
     if size_average is not None or reduce is not None:
         reduction = torch.nn._reduction.legacy_get_string(size_average, reduce)
     options = _options(reduction, ignore_index, label_smoothing, z_loss, softcap)
-    loss, lse = torch.ops.saker.cross_entropy(_classes_last(input, target), target, weight, *options)
+    loss, lse = ops.cross_entropy(_classes_last(input, target), target, weight, *options)
     return (loss, lse) if return_lse else loss
 
 
@@ -147,6 +149,7 @@ def cross_entropy_and_gradient(
     if inplace and _rows(rows) is not rows:
         raise ValueError("cross_entropy_and_gradient: inplace needs the classes in a last dimension of stride 1")
     rows = _rows(rows)
+    (weight,), _ = straight(weight)
     loss, _ = _outputs(rows, target, options[0])
     dlogits = rows if inplace else torch.empty_like(rows, memory_format=torch.contiguous_format)
     _call(logits=rows, target=target, weight=weight, grad=grad, loss=loss, dlogits=dlogits, **_names(*options))

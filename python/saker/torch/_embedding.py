@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import no_second_order, register, straight
+from ._front import no_second_order, ops, register, straight
 
 _call = _ops["embedding"].call
 _call_backward = _ops["embedding_backward"].call
@@ -35,7 +35,7 @@ def _setup(ctx, inputs, output):
 
 def _gradient(ctx, dout):
     (ids,) = ctx.saved_tensors
-    dtable = torch.ops.saker.embedding_backward(dout, ids, ctx.shape[0], ctx.padding_idx, ctx.dtype)
+    dtable = ops.embedding_backward(dout, ids, ctx.shape[0], ctx.padding_idx, ctx.dtype)
     return dtable, None, None
 
 
@@ -61,4 +61,4 @@ def embedding(ids, table, padding_idx=None):
     zeros and is reported by saker.check(). Rows with padding_idx have no gradient."""
     if padding_idx is not None and padding_idx < 0:
         padding_idx += table.shape[0]
-    return torch.ops.saker.embedding(table, ids, padding_idx)
+    return ops.embedding(table, ids, padding_idx)

@@ -2,23 +2,29 @@
 
 An operation's file registers torch.ops.saker.<op> with register(): a schema of fixed arity (absent outputs are empty
 tensors), an implementation that calls the library, a fake for tracing, and its gradient. Its public function calls that
-operator.
+operator as ops.<op>.
 SPDX-License-Identifier: Apache-2.0
 """
+import types
+
 import torch
 
 QUANT = {"tensor": 1, "row": 2, "block": 3}
+TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
 
 _compiling = torch.compiler.is_compiling
 _modes = torch._C._len_torch_dispatch_stack
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _tracing = getattr(torch._C, "_is_tracing", lambda: False)
+ops = types.SimpleNamespace()  # ops.<op> calls torch.ops.saker.<op>, under function transforms as well
+_functorch = torch._C._functorch
+_forward_ad = torch.autograd.forward_ad
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
 
 
 def is_plain(*tensors):
     """Whether these are ordinary tensors (or None) outside of any tracing: they may go straight to the extension."""
-    if _compiling() or _modes() or _transforms() or _tracing() or torch.autograd.forward_ad._current_level >= 0:
+    if _compiling() or _modes() or _transforms() or _tracing() or _forward_ad._current_level >= 0:
         return False
     return all(type(t) in _PLAIN for t in tensors)
 
@@ -38,6 +44,13 @@ def straight(*tensors):
 def or_empty(x, *tensors):
     """Operators have fixed arity: an absent output is an empty tensor."""
     return tuple(x.new_empty(0) if t is None else t for t in tensors)
+
+
+def may_need_gradient(*tensors):
+    """Whether backward may come for these (or None). Function transforms hide it: there the answer is yes."""
+    if not torch.is_grad_enabled():
+        return False
+    return any(t is not None and t.requires_grad for t in tensors) or (not _compiling() and _transforms())
 
 
 def no_second_order(name):
@@ -63,12 +76,51 @@ def shared_dx(dx, x_type, residual_type, needs_x, needs_residual):
     return typed(x_type) if needs_x else None, typed(residual_type) if needs_residual else None
 
 
+def _functionalizing():
+    """Whether the innermost transform is torch.func.functionalize, which takes operators but no autograd.Function."""
+    return _transforms() and _functorch.peek_interpreter_stack().key() == _functorch.TransformType.Functionalize
+
+
+def differentiable(op, gradient, setup):
+    """op under a torch.autograd.Function where a function transform or forward-mode AD is at work.
+
+    What register_autograd makes knows neither: torch.func.grad would fail, and tangents would be dropped without a
+    word. The Function has no jvp, which PyTorch says when a tangent arrives. It is far slower, so only there.
+    """
+
+    class Function(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*args):
+            return op(*args)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            if setup:
+                setup(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return gradient(ctx, *grads)
+
+    def call(*args):
+        if _compiling() or not (_forward_ad._current_level >= 0 or _transforms()) or _functionalizing():
+            return op(*args)
+        return Function.apply(*args)
+
+    return call
+
+
 def register(name, schema, run, fake, gradient=None, setup=None):
-    """Defines torch.ops.saker.<name>. gradient(ctx, *grads) and setup(ctx, inputs, output) as register_autograd takes
-    them."""
+    """Defines torch.ops.saker.<name> and ops.<name>. gradient(ctx, *grads) and setup(ctx, inputs, output) as
+    register_autograd takes them."""
     full = f"saker::{name}"
     torch.library.define(full, schema)
     torch.library.impl(full, ("cpu", "cuda"))(run)
     torch.library.register_fake(full)(fake)
+    op = getattr(torch.ops.saker, name)
     if gradient:
         torch.library.register_autograd(full, gradient, setup_context=setup)
+        op = differentiable(op, gradient, setup)
+    setattr(ops, name, op)

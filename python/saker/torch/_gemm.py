@@ -9,7 +9,7 @@ import torch
 
 from .. import _ops
 from ._activation import ACTS, GATED
-from ._front import no_second_order, or_empty, register
+from ._front import may_need_gradient, no_second_order, ops, or_empty, register
 
 _gemm = _ops["gemm"].call
 _grouped = _ops["grouped_gemm"].call
@@ -85,7 +85,7 @@ def _linear_setup(ctx, inputs, output):
 def _linear_chain(ctx, dy, _):
     x, weight, pre = ctx.saved_tensors
     wants = ctx.needs_input_grad[:3]
-    found = torch.ops.saker.linear_backward(dy, x, weight, pre, *ctx.options, *wants)
+    found = ops.linear_backward(dy, x, weight, pre, *ctx.options, *wants)
     return (*(d if want else None for d, want in zip(found, wants)), None, None, None)
 
 
@@ -134,9 +134,9 @@ def _matmul_chain(ctx, dd):
     dd = dd.to(a.dtype)
     da = db = None
     if ctx.needs_input_grad[0]:
-        da = torch.ops.saker.matmul(dd, b.mT, a.dtype).sum_to_size(a.shape)
+        da = ops.matmul(dd, b.mT, a.dtype).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
-        db = torch.ops.saker.matmul(a.mT, dd, b.dtype).sum_to_size(b.shape)
+        db = ops.matmul(a.mT, dd, b.dtype).sum_to_size(b.shape)
     return da, db, None
 
 
@@ -206,9 +206,9 @@ def _grouped_chain(ctx, dd):
     a, b, offsets = ctx.saved_tensors
     da = db = None
     if ctx.needs_input_grad[0]:
-        da = torch.ops.saker.grouped_matmul(dd, b.mT, offsets, None, 0, 0)
+        da = ops.grouped_matmul(dd, b.mT, offsets, None, 0, 0)
     if ctx.needs_input_grad[1]:
-        db = torch.ops.saker.grouped_matmul_k(a.t(), dd, offsets)
+        db = ops.grouped_matmul_k(a.t(), dd, offsets)
     return da, db, None, None, None, None
 
 
@@ -248,8 +248,8 @@ def linear(x, weight, bias=None, *, activation="none", gated=None):
     result is [..., N/2]: act(gate) * up.
     """
     act, mode = _epilogue("linear", activation, gated)
-    needs = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias))
-    return torch.ops.saker.linear(x, weight, bias, act, mode, needs and bool(act or mode))[0]
+    keep = bool(act or mode) and may_need_gradient(x, weight, bias)
+    return ops.linear(x, weight, bias, act, mode, keep)[0]
 
 
 def matmul(a, b, *, dtype=None):
@@ -260,7 +260,7 @@ def matmul(a, b, *, dtype=None):
     if dtype is None:
         dtype = torch.int32 if not a.dtype.is_floating_point else a.dtype
     left, right = a.dim() == 1, b.dim() == 1
-    d = torch.ops.saker.matmul(a[None] if left else a, b[:, None] if right else b, dtype)
+    d = ops.matmul(a[None] if left else a, b[:, None] if right else b, dtype)
     d = d.squeeze(-2) if left else d
     return d.squeeze(-1) if right else d
 
@@ -268,10 +268,11 @@ def matmul(a, b, *, dtype=None):
 def _scaling_of(a, b, a_scale, b_scale, group):
     if group:
         return "group"
-    for scale, matrix in ((a_scale, a), (b_scale, b)):
-        if scale is not None:
-            return "tensor" if scale.numel() == 1 else "block" if scale.dim() == matrix.dim() else "row_column"
-    return "none"
+    given = [(scale, matrix) for scale, matrix in ((a_scale, a), (b_scale, b)) if scale is not None]
+    for scale, matrix in given:
+        if scale.numel() != 1:  # one element says nothing: it may be the one row's, column's or block's
+            return "block" if scale.dim() == matrix.dim() else "row_column"
+    return "tensor" if given else "none"
 
 
 def scaled_matmul(
@@ -292,14 +293,14 @@ def scaled_matmul(
     if scaling not in SCALING:
         raise ValueError(f"scaled_matmul: scaling is {scaling!r}, expected one of {', '.join(SCALING)}")
     tensors = [None if t is None else t.detach() for t in (a, b, a_scale, b_scale, b_zero, bias)]
-    return torch.ops.saker.scaled_matmul(*tensors, SCALING[scaling], group, act, mode, fast_accum, dtype)
+    return ops.scaled_matmul(*tensors, SCALING[scaling], group, act, mode, fast_accum, dtype)
 
 
 def grouped_matmul(a, b, offsets, *, bias=None, activation="none", gated=None):
     """a[offsets[g]:offsets[g + 1]] @ b[g] for every group g, in one result: a [T, K], b [G, K, N], offsets int32 or int64
     [G + 1] on a's device. bias is [G, N]. Without bias and activation there is a gradient."""
     act, mode = _epilogue("grouped_matmul", activation, gated)
-    return torch.ops.saker.grouped_matmul(a, b, offsets, bias, act, mode)
+    return ops.grouped_matmul(a, b, offsets, bias, act, mode)
 
 
 class Linear(torch.nn.Linear):

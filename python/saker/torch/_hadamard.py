@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import register, straight
+from ._front import ops, register, straight
 
 _call = _ops["hadamard"].call
 
@@ -22,7 +22,7 @@ register(
     "(Tensor x) -> Tensor",
     _forward,
     lambda x: torch.empty_like(x, memory_format=torch.contiguous_format),
-    lambda ctx, dy: torch.ops.saker.hadamard(dy),
+    lambda ctx, dy: ops.hadamard(dy),
     lambda ctx, inputs, output: None,
 )
 
@@ -30,4 +30,4 @@ register(
 def hadamard(x):
     """The Hadamard transform of the last dimension (a power of two) in Sylvester's order, divided by sqrt(N): its own
     inverse and its own gradient."""
-    return torch.ops.saker.hadamard(x)
+    return ops.hadamard(x)

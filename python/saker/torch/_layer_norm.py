@@ -4,13 +4,23 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import no_second_order, or_empty, QUANT, register, shared_dx, shared_type, straight
+from ._front import (
+    may_need_gradient,
+    no_second_order,
+    ops,
+    or_empty,
+    QUANT,
+    register,
+    shared_dx,
+    shared_type,
+    straight,
+    TINY,
+)
 
 _call_forward = _ops["layer_norm"].call
 _call_backward = _ops["layer_norm_backward"].call
 _rows = torch.contiguous_format
 _float32 = torch.float32
-_TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
 _TENSORS = "Tensor x, Tensor? weight, Tensor? bias, Tensor? residual, float eps, float weight_offset"
 
 
@@ -56,7 +66,7 @@ def _gradients(ctx, dy, ds, _mean, _rstd):
     if dy is not None:
         dx_type = shared_type(x_type, x.dtype, needs[0], needs[3])
         wants = needs[0] or needs[3], needs[1], needs[2]
-        dx, dweight, dbias = torch.ops.saker.layer_norm_backward(
+        dx, dweight, dbias = ops.layer_norm_backward(
             dy, x, weight, bias, mean, rstd, ds, *ctx.options, *wants, dx_type
         )
     dx, dresidual = shared_dx(dx, x_type, x.dtype, needs[0], needs[3])
@@ -128,8 +138,8 @@ def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, weight_off
     weight and bias are [N], or [H, N] for x [..., H, N]. y has x's type and s the residual's; every tensor may have its
     own float type.
     """
-    save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias, residual))
-    y, s, _, _ = torch.ops.saker.layer_norm(x, weight, bias, residual, eps or _TINY, weight_offset, save)
+    save = may_need_gradient(x, weight, bias, residual)
+    y, s, _, _ = ops.layer_norm(x, weight, bias, residual, eps or TINY, weight_offset, save)
     return y if residual is None else (y, s)
 
 
@@ -144,7 +154,7 @@ def layer_norm_quant(
     if quant not in QUANT or (scale is None) == (quant == "tensor"):
         raise ValueError(f"layer_norm_quant: quant is {quant!r}, expected 'row' or 'block', or 'tensor' with a scale")
     tensors = (None if t is None else t.detach() for t in (x, weight, bias, residual))
-    q, y_scale, s = torch.ops.saker.layer_norm_quant(*tensors, eps or _TINY, weight_offset, scale, QUANT[quant], dtype)
+    q, y_scale, s = ops.layer_norm_quant(*tensors, eps or TINY, weight_offset, scale, QUANT[quant], dtype)
     y_scale = scale if scale is not None else y_scale
     return (q, y_scale) if residual is None else (q, y_scale, s)
 

@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import register, straight
+from ._front import ops, register, straight
 
 _call = _ops["quantize"].call
 _call_back = _ops["dequantize"].call
@@ -73,7 +73,7 @@ def quantize(x, dtype=torch.float8_e4m3fn, *, per="row", group=None, scale=None)
     """
     if scale is not None and per != "tensor":
         raise ValueError(f"quantize: per is {per!r}, and only 'tensor' takes a scale")
-    q, made = torch.ops.saker.quantize(
+    q, made = ops.quantize(
         x.detach(), scale, *_mode("quantize", per, group), torch.uint8 if dtype == "i4" else dtype
     )
     return q, made if scale is None else scale
@@ -84,4 +84,4 @@ def dequantize(q, scale, dtype=torch.float32, *, per="row", group=None, columns=
     dimension, unless that number was odd)."""
     if columns is None:
         columns = 2 * q.shape[-1] if q.dtype == torch.uint8 else q.shape[-1]
-    return torch.ops.saker.dequantize(q, scale, *_mode("dequantize", per, group), columns, dtype)
+    return ops.dequantize(q, scale, *_mode("dequantize", per, group), columns, dtype)

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from .. import _ops, Error
-from ._front import no_second_order, or_empty, QUANT, shared_dx, shared_type, straight
+from ._front import differentiable, no_second_order, or_empty, QUANT, shared_dx, shared_type, straight, TINY
 
 _call_forward = _ops["rms_norm"].call
 _call_backward = _ops["rms_norm_backward"].call
@@ -25,13 +25,12 @@ _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: Fals
 _tracing = getattr(torch._C, "_is_tracing", lambda: False)
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
 _SMALL = 32768  # elements
-_TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
 
 
 def _eps(eps, x):
     if eps is None:
         return torch.finfo(_float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype).eps
-    return eps or _TINY
+    return eps or TINY
 
 
 # ---------------------------------------------------------------- the two calls
@@ -120,8 +119,7 @@ def _gradients(ctx, dy, ds):
         wants = (needs[0] or needs[3], needs[1], needs[2])
         # create_graph=True goes through the operator, which says that there is no second order.
         if _grad_enabled() or type(dy) not in _PLAIN or type(ds) not in _PLAIN or _modes() or _transforms():
-            run = _TransformedBackward.apply if _transforms() else torch.ops.saker.rms_norm_backward
-            dx, dweight, dbias = run(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
+            dx, dweight, dbias = _run_backward(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
         else:
             dx, dweight, dbias = _backward(dy, x, weight, bias, rstd, ds, *ctx.options, wants, dx_type)
     dx, dresidual = shared_dx(dx, x_type, residual_type, needs[0], needs[3])
@@ -220,43 +218,10 @@ def _op_gradients(ctx, dy, ds, _):
 
 _no_second_order = no_second_order("rms_norm_backward")
 
-
-class _Transformed(torch.autograd.Function):
-    """The operator for torch.func (grad, vmap), which wants setup_context. That is far slower, so only there."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*args):
-        return torch.ops.saker.rms_norm(*args)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _setup(ctx, inputs, output)
-
-    @staticmethod
-    def backward(ctx, dy, ds, drstd):
-        return _op_gradients(ctx, dy, ds, drstd)
-
-
-class _TransformedBackward(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*args):
-        return torch.ops.saker.rms_norm_backward(*args)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, *grads):
-        _no_second_order(ctx, *grads)
-
-
 torch.library.register_autograd("saker::rms_norm", _op_gradients, setup_context=_setup)
 torch.library.register_autograd("saker::rms_norm_backward", _no_second_order)
+_run_forward = differentiable(torch.ops.saker.rms_norm, _op_gradients, _setup)
+_run_backward = differentiable(torch.ops.saker.rms_norm_backward, _no_second_order, None)
 
 
 # ---------------------------------------------------------------- the interface
@@ -281,8 +246,7 @@ def rms_norm(x, weight=None, bias=None, *, eps=1e-6, residual=None, weight_offse
         or _tracing()
     ):
         save = _grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias, residual))
-        run = torch.ops.saker.rms_norm if _compiling() or not _transforms() else _Transformed.apply
-        y, s, _ = run(x, weight, bias, residual, eps, weight_offset, round_before_weight, save)
+        y, s, _ = _run_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save)
         return y if residual is None else (y, s)
     if (
         _grad_enabled()

@@ -8,7 +8,7 @@ import math
 import torch
 
 from .. import _ops, Error
-from ._front import no_second_order, or_empty, register, straight
+from ._front import no_second_order, ops, or_empty, register, straight, TINY
 
 _call_forward = _ops["rope"].call
 _call_backward = _ops["rope_backward"].call
@@ -101,7 +101,7 @@ def _gradients(ctx, dq_out, dk_out):
     dk_out = dk_out if ctx.has_k and (wants[1] or wants[3]) else None
     if dk_out is None:
         k = k_weight = None
-    found = torch.ops.saker.rope_backward(dq_out, dk_out, q, k, *places, q_weight, k_weight, *ctx.options, wants)
+    found = ops.rope_backward(dq_out, dk_out, q, k, *places, q_weight, k_weight, *ctx.options, wants)
     dq, dk, dq_weight, dk_weight = (g if want else None for g, want in zip(found, wants))
     return dq, dk, None, None, None, None, None, dq_weight, dk_weight, None, None, None
 
@@ -152,27 +152,29 @@ def rope(
         norm = True
     whole = [rotary_dim, original_length]
     numbers = [float(n) for n in (base, factor, attention_factor, beta_fast, beta_slow, low_freq_factor)]
-    numbers += [float(n) for n in (high_freq_factor, eps if norm else 0.0, weight_offset)]
+    numbers += [float(n) for n in (high_freq_factor, (eps or TINY) if norm else 0.0, weight_offset)]
     choices = [_choice("layout", layout, _LAYOUTS), int(interleaved), _choice("scaling", scaling, _SCALINGS)]
     choices += [int(not truncate), int(norm)]
     tensors = (q, k, cos, sin, offsets, positions, cu_seqlens, q_weight, k_weight)
     if inplace:
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, q_weight, k_weight)):
             raise ValueError("rope: inplace is for tensors that want no gradient")
-        torch.ops.saker.rope_(*tensors, whole, numbers, choices)
+        ops.rope_(*tensors, whole, numbers, choices)
         return q if k is None else (q, k)
-    q_out, k_out = torch.ops.saker.rope(*tensors, whole, numbers, choices)
+    q_out, k_out = ops.rope(*tensors, whole, numbers, choices)
     return q_out if k is None else (q_out, k_out)
 
 
 def apply_rotary_pos_emb(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
-    """Hugging Face's function of this name: cos and sin are [B, S, R] (or [S, R]) with their two halves alike."""
+    """Hugging Face's function of this name: cos and sin are [B, S, R] (or [S, R]) with their two halves alike.
+
+    position_ids choose rows of [S, R]; [B, S, R] is in its places already, and they are left aside, as there."""
     half = cos.shape[-1] // 2
     layout = "bhsd" if unsqueeze_dim == 1 else "bshd"
     positions = None
     if cos.dim() == 3 and cos.shape[0] == 1:
         cos, sin = cos[0], sin[0]
-    if cos.dim() == 3:
+    elif cos.dim() == 3:
         positions = torch.arange(cos.shape[0] * cos.shape[1], device=q.device).view(cos.shape[0], cos.shape[1])
         cos, sin = cos.reshape(-1, 2 * half), sin.reshape(-1, 2 * half)
     elif position_ids is not None:

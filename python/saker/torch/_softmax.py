@@ -7,18 +7,30 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops, Error
-from ._front import is_plain, no_second_order, register, straight
+from ._front import is_plain, no_second_order, ops, register, straight
 
 _call_forward = _ops["softmax"].call
 _call_backward = _ops["softmax_backward"].call
 _empty_like = torch.empty_like
 _rows = torch.contiguous_format
+_ROW_DIMS = 4  # groups of leading dimensions that the library tells apart
 
 # ---------------------------------------------------------------- the two calls
 
 
+def _whole(mask, x, dim_from_last):
+    """mask, copied to x's shape where repeating it makes more groups of rows than the library takes."""
+    sizes = (1,) * (x.dim() - mask.dim()) + mask.shape
+    dim = x.dim() - 1 - dim_from_last
+    repeated = [mine == 1 for i, (mine, full) in enumerate(zip(sizes, x.shape)) if full != 1 and i != dim]
+    groups = 1 + sum(a != b for a, b in zip(repeated, repeated[1:])) + (dim_from_last > 0)  # dim parts its neighbours
+    return mask if groups <= _ROW_DIMS else mask.expand(x.shape).contiguous()
+
+
 def _forward(x, mask, dim_from_last, scale, causal, log, dtype):
     y = _empty_like(x, dtype=dtype, memory_format=_rows)
+    if mask is not None and x.dim() > _ROW_DIMS + 1:
+        mask = _whole(mask, x, dim_from_last)
     try:
         _call_forward(x, mask, y, dim_from_last, scale, causal, log)
     except Error:
@@ -82,7 +94,7 @@ class _Softmax(torch.autograd.Function):
     def backward(ctx, dy):
         # create_graph=True goes through the operator, which says that there is no second order.
         plain = not torch.is_grad_enabled() and is_plain(dy)
-        run = _backward if plain else torch.ops.saker.softmax_backward
+        run = _backward if plain else ops.softmax_backward
         return (*_gradients(ctx, dy, run), None, None, None, None, None)
 
 
@@ -100,7 +112,7 @@ def _fake_backward(dy, y, dim_from_last, scale, causal, log, dtype):
 
 
 def _op_gradients(ctx, dy):
-    return (*_gradients(ctx, dy, torch.ops.saker.softmax_backward), None, None, None, None, None)
+    return (*_gradients(ctx, dy, ops.softmax_backward), None, None, None, None, None)
 
 
 register("softmax", f"(Tensor x, Tensor? mask, {_OPTIONS}) -> Tensor", _forward, _fake, _op_gradients, _setup)
@@ -124,7 +136,7 @@ def _run(name, x, dim, scale, mask, causal, dtype, log):
         raise ValueError(f"{name}: scale is 0, expected another number")
     options = ((-1 - dim) % x.dim(), scale, causal, log, dtype or x.dtype)
     if not is_plain(x, mask):
-        return torch.ops.saker.softmax(x, mask, *options)
+        return ops.softmax(x, mask, *options)
     if torch.is_grad_enabled() and (x.requires_grad or (mask is not None and mask.requires_grad)):
         return _Softmax.apply(x, mask, *options)
     return _forward(x, mask, *options)

@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops
-from ._front import no_second_order, register, straight
+from ._front import no_second_order, ops, register, straight
 
 _call = _ops["topk"].call
 _call_backward = _ops["topk_backward"].call
@@ -39,7 +39,7 @@ def _setup(ctx, inputs, output):
 
 def _gradient(ctx, dvalues, _):
     indices, *values = ctx.saved_tensors
-    dx = torch.ops.saker.topk_backward(dvalues, indices, values[0] if values else None, ctx.n)
+    dx = ops.topk_backward(dvalues, indices, values[0] if values else None, ctx.n)
     return dx, None, None
 
 
@@ -63,4 +63,4 @@ register(
 def topk(x, k, *, softmax=False):
     """(values, indices) of the k largest of each row, descending; equal values by lower index, NaN first. indices are
     int32. With softmax, values are softmax over the k."""
-    return torch.ops.saker.topk(x, k, softmax)
+    return ops.topk(x, k, softmax)
