@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Packed weights and every schedule give the same bits, in one case of six, or of as many as the argument says; what is
- * packed for something else is refused; the largest sums of bytes are exact. */
+ * packed for something else is refused, and a pre that is broadcast; the largest sums of bytes are exact. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,6 +241,91 @@ static void check_refusals(void)
     saker_context_destroy(lower);
 }
 
+/* Refusals of pre, and of the scales of groups: who says how large they are. */
+static void check_shapes_refused(void)
+{
+    static float memory[8][512];
+    saker_tensor a = SAKER_TENSOR(memory[0], SAKER_F32, 3, 4, 5), b = SAKER_TENSOR(memory[1], SAKER_F32, 5, 6);
+    saker_tensor d = SAKER_TENSOR(memory[2], SAKER_F32, 3, 4, 6), pre = SAKER_TENSOR(memory[3], SAKER_F32, 3, 4, 6);
+    saker_tensor flat = SAKER_TENSOR(memory[3], SAKER_F32, 4, 6), one = SAKER_TENSOR(memory[3], SAKER_F32, 1, 4, 6);
+    saker_gemm_args args = {.struct_size = sizeof args, .a = &a, .b = &b, .d = &d, .act = SAKER_ACT_SILU};
+    args.pre = &pre;
+    CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+    args.pre = &flat; /* one matrix for three would be written three times */
+    refused(&args, "gemm: pre has shape [4, 6], expected [3, 4, 6] from a and b");
+    args.pre = &one;
+    refused(&args, "gemm: pre has shape [1, 4, 6], expected [3, 4, 6] from a and b");
+
+    static const int32_t starts[] = {0, 1, 4};
+    saker_tensor rows = SAKER_TENSOR(memory[0], SAKER_F32, 4, 5), offsets = SAKER_TENSOR(starts, SAKER_I32, 3);
+    saker_tensor weights = SAKER_TENSOR(memory[1], SAKER_F32, 2, 5, 6), to = SAKER_TENSOR(memory[2], SAKER_F32, 4, 6);
+    saker_tensor scales = SAKER_TENSOR(memory[4], SAKER_F32, 3, 6),
+                 blocks = SAKER_TENSOR(memory[4], SAKER_F32, 3, 1, 1);
+    saker_grouped_gemm_args g = {.struct_size = sizeof g, .a = &rows, .b = &weights, .offsets = &offsets, .d = &to};
+    static const char *const sentences[] = {
+        "grouped_gemm: b_scale has shape [3, 6], expected [2, 6] from b and offsets",
+        "grouped_gemm: b_scale has shape [3, 1, 1], expected [2, 1, 1] from b and "
+        "offsets"};
+    for (int i = 0; i < 2; i++) {
+        g.scaling = i ? SAKER_GEMM_SCALE_BLOCK : SAKER_GEMM_SCALE_ROW_COLUMN;
+        g.b_scale = i ? &blocks : &scales;
+        saker_status got = saker_grouped_gemm(ctx, &g);
+        CHECK_TEXT(got == SAKER_INVALID_ARG && !strcmp(saker_context_error(ctx), sentences[i]), "expected '%s': %s",
+                   sentences[i], saker_context_error(ctx));
+    }
+}
+
+/* Few columns turn the product around; packed, and as a group, it is not. The factor has alpha and two scales, whose
+ * product depends on its order. */
+static void check_turned(void)
+{
+    enum { M = 40, N = 8, K = 64 };
+    static float a[M * K], b[K * N], a_scale[M], b_scale[N], d[3][M * N];
+    static _Alignas(64) char memory[(N + 64) * (K + 64) * 4 + 4096];
+    static const int32_t starts[] = {0, M};
+    for (int i = 0; i < M * K; i++)
+        a[i] = (float)(i * 7919 % 1013) / 256 - 2;
+    for (int i = 0; i < K * N; i++)
+        b[i] = (float)(i * 104729 % 1009) / 256 - 2;
+    for (int i = 0; i < M; i++)
+        a_scale[i] = 0.1f + (float)i / 7;
+    for (int i = 0; i < N; i++)
+        b_scale[i] = 0.7f + (float)i / 13;
+    for (int i = 0; i < 2; i++) {
+        saker_tensor at = SAKER_TENSOR(a, SAKER_F32, M, K), bt = SAKER_TENSOR(b, SAKER_F32, K, N);
+        saker_tensor as = SAKER_TENSOR(a_scale, SAKER_F32, i ? M : 1), bs = SAKER_TENSOR(b_scale, SAKER_F32, i ? N : 1);
+        saker_tensor d0 = SAKER_TENSOR(d[0], SAKER_F32, M, N), d1 = d0, d2 = d0, packed = bt;
+        saker_tensor out = SAKER_TENSOR(memory, SAKER_U8, sizeof memory);
+        saker_gemm_args args = {.struct_size = sizeof args, .a = &at, .b = &bt, .d = &d0, .alpha = 0.3f};
+        args.a_scale = &as;
+        args.b_scale = &bs;
+        args.scaling = i ? SAKER_GEMM_SCALE_ROW_COLUMN : SAKER_GEMM_SCALE_TENSOR;
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        saker_gemm_pack_args p = {.struct_size = sizeof p, .b = &bt, .b_scale = &bs, .packed = &out};
+        p.scaling = args.scaling;
+        CHECK_TEXT(saker_gemm_pack(ctx, &p) == SAKER_OK, "%s", saker_context_error(ctx));
+        d1.data = d[1];
+        packed.data = memory;
+        args.d = &d1;
+        args.b = &packed;
+        args.b_packed = 1;
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        CHECK_TEXT(!memcmp(d[0], d[1], sizeof d[0]), "%s: alpha and %s scales: other bits with b_packed", level,
+                   i ? "rows' and columns'" : "two");
+        saker_tensor bg = SAKER_TENSOR(b, SAKER_F32, 1, K, N), sg = SAKER_TENSOR(b_scale, SAKER_F32, 1, N);
+        saker_tensor offsets = SAKER_TENSOR(starts, SAKER_I32, 2);
+        saker_grouped_gemm_args g = {.struct_size = sizeof g, .a = &at, .b = &bg, .offsets = &offsets, .alpha = 0.3f};
+        g.a_scale = &as;
+        g.b_scale = i ? &sg : &bs;
+        g.scaling = args.scaling;
+        d2.data = d[2];
+        g.d = &d2;
+        CHECK_TEXT(saker_grouped_gemm(ctx, &g) == SAKER_OK, "%s", saker_context_error(ctx));
+        CHECK_TEXT(!memcmp(d[0], d[2], sizeof d[0]), "%s: alpha and %s scales: other bits as a group", level,
+                   i ? "rows' and columns'" : "two");
+    }
+}
+
 /* Bytes that are all as large as they can be, in few rows and in many, k's or columns neighbours. */
 static void check_largest_sums(void)
 {
@@ -272,6 +357,8 @@ static void check_level(void)
         if (c.use & SUITE_CHECK && i % every == 0)
             check_case(s, &c);
     check_refusals();
+    check_shapes_refused();
+    check_turned();
     check_largest_sums();
 }
 

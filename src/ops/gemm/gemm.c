@@ -286,6 +286,21 @@ static saker_status check_vector(skr_call *call, const skr_view *v, int64_t n, s
     return SAKER_OK;
 }
 
+/* pre is written, so it has all of the batch: one matrix for several of them would hold any of theirs. */
+static saker_status check_pre(skr_call *call, const skr_view *pre, const batch_shape *batch, const skr_gemm_job *job)
+{
+    char text[192], expected[192];
+    skr_view want = {.ndim = batch->n + 2};
+    memcpy(want.shape, batch->dim, (size_t)batch->n * sizeof *batch->dim);
+    want.shape[batch->n] = job->m;
+    want.shape[batch->n + 1] = job->n;
+    if (!pre->present ||
+        (pre->ndim == want.ndim && !memcmp(pre->shape, want.shape, (size_t)want.ndim * sizeof *want.shape)))
+        return SAKER_OK;
+    return skr_fail(call, SAKER_INVALID_ARG, "pre has shape %s, expected %s from a and b", skr_shape_text(pre, text),
+                    skr_shape_text(&want, expected));
+}
+
 static saker_status check_shapes(skr_call *call, const skr_view *v, skr_gemm_job *job)
 {
     char x[192], y[192], z[192];
@@ -309,6 +324,7 @@ static saker_status check_shapes(skr_call *call, const skr_view *v, skr_gemm_job
         return skr_fail(call, SAKER_INVALID_ARG, "d has shape %s, expected [..., %lld, %lld] from a %s and b %s",
                         skr_shape_text(d, x), (long long)job->m, (long long)columns, skr_shape_text(a, y),
                         skr_shape_text(b, z));
+    SKR_TRY(check_pre(call, &v[PRE], &batch, job));
     placing p = {.batch = {.name = "d", .present = true, .ndim = batch.n + 1}};
     memcpy(p.batch.shape, batch.dim, sizeof batch.dim);
     p.batch.shape[batch.n] = 1;
@@ -374,6 +390,7 @@ const skr_op skr_op_gemm = {
              .n_fields = N_FIELDS,
              .args_size = sizeof(saker_gemm_args)},
     .v1_size = sizeof(saker_gemm_args),
+    .reserved_at = offsetof(saker_gemm_args, reserved),
     .job_size = sizeof(skr_gemm_job),
     .check = check,
     .plan = plan,

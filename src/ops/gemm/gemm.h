@@ -122,6 +122,7 @@ typedef struct skr_gemm_job {
     float alpha, beta;
     int32_t scaling, act, gated, bias_rows, accumulate, exact; /* exact: d is i32 */
     int32_t schedule, allow_tf32, fast_accum, b_packed;
+    int32_t turned; /* the product is the transposed one: a is the caller's b */
     skr_param gather,
         scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
     int64_t gather_rows, scatter_rows;

@@ -221,6 +221,13 @@ static void epilogue_cases(void)
             s.m = 7;
             gemm_case(s);
         }
+    for (int i = 0; i < 16; i++) { /* few columns: the product is turned around, and a row alone is not */
+        spec s = of_pair((int[]){0, 2, 5, 9}[i % 4], i < 8 ? 40 : 19, i < 8 ? 8 : 3, 64);
+        s.d = SAKER_F32;
+        s.scaling = i / 4 % 2 ? SAKER_GEMM_SCALE_TENSOR : SAKER_GEMM_SCALE_ROW_COLUMN;
+        s.alpha = 0.3f;
+        gemm_case(s);
+    }
     for (int i = 12; i < N_PAIRS; i++)
         for (int zero = 0; zero < 2; zero++)
             for (int64_t group = 1; group <= 200; group = group * 5 + 2) {

@@ -34,6 +34,12 @@ SKR_FN int scaled_late(const job_t *job, int is_b)
            (job->scaling == SKR_GEMM_GROUP && !is_b);
 }
 
+/* An element's factor is (alpha * a_scale) * b_scale, of the caller's a and b: turned, alpha is the columns'. */
+SKR_FN float alpha_of(const job_t *job, int is_b)
+{
+    return job->turned == is_b ? job->alpha : 1;
+}
+
 static finish_batch finish_start(const job_t *job, int64_t batch)
 {
     finish_batch f = {.c_at = batch_at(job, &job->c, batch),
@@ -61,9 +67,9 @@ static void finish_take_columns(const job_t *job, const finish_batch *f, int64_t
         return;
     for (int j = 0; j < n; j++) {
         int64_t at = n0 + (int64_t)j * step;
-        c->scale[j] = 1;
+        c->scale[j] = alpha_of(job, 1);
         if (scaled_late(job, 1) && job->b_scale.at.data)
-            c->scale[j] = ((const float *)job->b_scale.at.data)[f->b_scale_at + at * job->b_scale.at.col_stride];
+            c->scale[j] *= ((const float *)job->b_scale.at.data)[f->b_scale_at + at * job->b_scale.at.col_stride];
         c->bias[j] = 0;
         c->int_bias[j] = 0;
         if (!job->bias.data || job->bias_rows)
@@ -79,12 +85,12 @@ static void finish_take_columns(const job_t *job, const finish_batch *f, int64_t
 
 static float row_scale(const job_t *job, const finish_batch *f, int64_t m)
 {
+    const float alpha = alpha_of(job, 0);
     if (!scaled_late(job, 0) || !job->a_scale.at.data)
-        return job->alpha;
+        return alpha;
     int64_t row = row_of_a(job, m);
-    return row < 0
-               ? job->alpha
-               : job->alpha * ((const float *)job->a_scale.at.data)[f->a_scale_at + row * job->a_scale.at.col_stride];
+    return row < 0 ? alpha
+                   : alpha * ((const float *)job->a_scale.at.data)[f->a_scale_at + row * job->a_scale.at.col_stride];
 }
 
 /* Where row m of the product is in d; -1: nowhere. */

@@ -184,10 +184,17 @@ struct gemm_table {
             table[job.groups] = {end, 0, 0, tiles};
         if (!sound || end != total)
             *g.head.error_word = SKR_BAD_INDEX;
-        if (job.along_k || g.scatter.data)
+        if (job.along_k)
             return;
+        /* Without k's the general kernel does not look at gather. */
+        for (int64_t r = start + threadIdx.x; !g.k && g.gather.data && r < end; r += THREADS) {
+            int64_t row = gemm_index(g.gather, r);
+            if (row < 0 || row >= g.gather_rows)
+                *g.head.error_word = SKR_BAD_INDEX;
+        }
         const int64_t columns = g.gated ? g.n / 2 : g.n;
-        clear(g.d, columns, 0, start), clear(g.d, columns, end, total);
+        if (!g.scatter.data) /* with it, rows of d that no row goes to are the caller's */
+            clear(g.d, columns, 0, start), clear(g.d, columns, end, total);
         clear(g.pre, g.n, 0, start), clear(g.pre, g.n, end, total);
     }
 };

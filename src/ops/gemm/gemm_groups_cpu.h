@@ -48,11 +48,14 @@ static void table_step(const groups_t *job)
     table[job->groups] = at;
     if (!sound || at.first != job->total)
         bad_index(&g->head);
-    if (job->along_k || g->scatter.data)
+    if (job->along_k)
         return;
+    for (int64_t r = start; !g->k && r < at.first; r++) /* nobody else looks at gather then */
+        row_of_a(g, r);
     int64_t ends[2][2] = {{0, start}, {at.first, job->total}};
     for (int i = 0; i < 2; i++) {
-        clear_rows(&g->d, g->gated ? g->n / 2 : g->n, ends[i][0], ends[i][1]);
+        if (!g->scatter.data) /* with it, rows of d that no row goes to are the caller's */
+            clear_rows(&g->d, g->gated ? g->n / 2 : g->n, ends[i][0], ends[i][1]);
         clear_rows(&g->pre, g->n, ends[i][0], ends[i][1]);
     }
 }

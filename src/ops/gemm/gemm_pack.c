@@ -145,6 +145,7 @@ const skr_op skr_op_gemm_pack = {
              .n_fields = N_FIELDS,
              .args_size = sizeof(saker_gemm_pack_args)},
     .v1_size = sizeof(saker_gemm_pack_args),
+    .reserved_at = offsetof(saker_gemm_pack_args, reserved),
     .job_size = sizeof(skr_gemm_pack_job),
     .check = check,
     .plan = plan,

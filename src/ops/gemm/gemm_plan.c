@@ -74,6 +74,7 @@ void skr_gemm_swap(skr_gemm_job *job)
     transpose(&job->pre);
     transpose(&job->saved);
     job->bias_rows = !job->bias_rows;
+    job->turned = !job->turned;
 }
 
 bool skr_gemm_may_swap(const skr_gemm_job *job)

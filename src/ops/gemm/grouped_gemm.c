@@ -137,7 +137,7 @@ static saker_status check_scales(skr_call *call, const skr_view *v, int64_t a_ro
     }
     if (g->scaling == SKR_GEMM_BLOCK) {
         SKR_TRY(check_dims(call, a, "a", 2, a_rows, blocks, 0));
-        SKR_TRY(check_dims(call, b, "b and group", 3, job->groups, blocks, skr_ceil_div(g->n, size)));
+        SKR_TRY(check_dims(call, b, "b and offsets", 3, job->groups, blocks, skr_ceil_div(g->n, size)));
         g->a_scale = matrix(a, -1, 0, 1);
         g->b_scale = matrix(b, 0, 1, 2);
         return SAKER_OK;
@@ -145,12 +145,12 @@ static saker_status check_scales(skr_call *call, const skr_view *v, int64_t a_ro
     SKR_TRY(check_dims(call, a, "a", 1, a_rows, 0, 0));
     g->a_scale = matrix(a, -1, -1, 0);
     if (g->scaling == SKR_GEMM_ROW_COLUMN) {
-        SKR_TRY(check_dims(call, b, "b", 2, job->groups, g->n, 0));
+        SKR_TRY(check_dims(call, b, "b and offsets", 2, job->groups, g->n, 0));
         g->b_scale = matrix(b, 0, -1, 1);
         return SAKER_OK;
     }
-    SKR_TRY(check_dims(call, b, "b and group", 3, job->groups, blocks, g->n));
-    SKR_TRY(check_dims(call, &v[B_ZERO], "b and group", 3, job->groups, blocks, g->n));
+    SKR_TRY(check_dims(call, b, "b, group and offsets", 3, job->groups, blocks, g->n));
+    SKR_TRY(check_dims(call, &v[B_ZERO], "b, group and offsets", 3, job->groups, blocks, g->n));
     g->b_scale = matrix(b, 0, 1, 2);
     g->b_zero = matrix(&v[B_ZERO], 0, 1, 2);
     return SAKER_OK;
@@ -244,7 +244,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *given, 
     if (v[B].type == SKR_I4)
         SKR_TRY(skr_gemm_check_nibbles(call, &v[B]));
     SKR_TRY(skr_check_alias(call, v, N_TENSORS, allowed, 1));
-    *empty = v[D].count == 0 || (!job->along_k && job->total == 0);
+    /* Rows that are scattered to a d without rows are still looked at, and still give pre. */
+    *empty = job->along_k ? v[D].count == 0 : g->n == 0 || job->total == 0;
     return SAKER_OK;
 }
 

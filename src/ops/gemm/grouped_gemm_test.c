@@ -186,9 +186,12 @@ typedef struct spec {
     int act, gated, along_k;
     bool tf32;
     bool one_b; /* all groups have the same b: its stride over them is 0 */
-    int bad;    /* offsets of any kind, indices outside */
+    int bad;
     int use;
 } spec;
+/* bad: offsets and indices outside; indices only; those of scatter only, for d has no rows; sound ones, but the first
+ * and the last rows are in no group. */
+enum { OUTSIDE = 1, INDICES, NO_D, NO_GROUP };
 
 static suite_list list;
 
@@ -202,6 +205,7 @@ static void name_case(const spec *s, suite_case *c)
 {
     const saker_type types[] = {s->bias, s->pre, s->saved, s->c, s->zero};
     static const char *const words[] = {" b", " pre", " saved", " c", " z"};
+    static const char *const bad[] = {"", " bad", " outside", " no rows of d", " rows of no group"};
     suite_say(c, "%s %s %s %s %lldx%lldx%lldx%lld%s%s%s%s", suite_type_text(s->a), suite_type_text(s->b),
               suite_type_text(s->d), s->along_k ? "k" : "rows", (long long)s->groups, (long long)s->total,
               (long long)s->n, (long long)(s->along_k ? s->m : s->k), s->columns ? " columns" : "",
@@ -217,7 +221,7 @@ static void name_case(const spec *s, suite_case *c)
               s->tf32    ? " tf32"
               : s->one_b ? " one b"
                          : "",
-              s->bad ? " bad" : "");
+              bad[s->bad]);
 }
 
 static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role role, saker_type type, int ndim,
@@ -278,9 +282,10 @@ static void add_scales(suite_case *c, const spec *s, int64_t a_rows)
 
 static void add_rows(suite_case *c, const spec *s)
 {
-    int64_t a_rows = s->gather && s->total ? s->total / 2 + 3 : s->total, d_rows = s->scatter ? s->total + 3 : s->total;
+    int64_t a_rows = s->gather && s->total ? s->total / 2 + 3 : s->total;
+    int64_t d_rows = s->bad == NO_D ? 0 : s->scatter ? s->total + 3 : s->total;
     int64_t columns = s->gated ? s->n / 2 : s->n;
-    int out = s->bad ? 2 : 0;
+    int out = s->bad == OUTSIDE || s->bad == INDICES ? 2 : 0;
     add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
     suite_tensor *b = add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n);
     lay_out(b, s->columns);
@@ -289,7 +294,7 @@ static void add_rows(suite_case *c, const spec *s)
     if (s->gather)
         add_indices(c, s, "gather", s->total, -out, a_rows - 1 + out, SUITE_RANGE);
     if (s->scatter)
-        add_indices(c, s, "scatter", s->total, s->bad ? -4 : 1, 0, SUITE_MIXED);
+        add_indices(c, s, "scatter", s->total, out ? -4 : 1, 0, SUITE_MIXED);
     if (s->bias)
         add_tensor(c, "bias", SUITE_IN, s->bias, 2, s->groups, s->n, 0);
     if (s->scaling)
@@ -330,8 +335,9 @@ static void add(spec s)
                                     .allow_tf32 = s.tf32};
     memcpy(c->args, &args, sizeof args);
     (s.along_k ? add_ks : add_rows)(c, &s);
-    add_indices(c, &s, "offsets", s.groups + 1, s.bad ? -3 : 0, s.total + (s.bad ? 3 : 0), SUITE_CUTS);
-    c->check = s.bad ? SUITE_ANY_CHECK : SAKER_OK;
+    int beyond = s.bad == OUTSIDE ? 3 : s.bad == NO_GROUP ? -3 : 0;
+    add_indices(c, &s, "offsets", s.groups + 1, -beyond, s.total + beyond, SUITE_CUTS);
+    c->check = s.bad == OUTSIDE ? SUITE_ANY_CHECK : s.bad ? SAKER_BAD_INDEX : SAKER_OK;
     if (s.groups == 0) /* the one offset is 0, and not T */
         c->check = SUITE_ANY_CHECK;
     c->flops = 2.0 * (double)s.total * (double)s.n * (double)(s.along_k ? s.m : s.k);
@@ -401,12 +407,36 @@ static void row_cases(void)
             }
     for (int i = 0; i < 2; i++) {
         spec s = {.a = types[i].a, .b = types[i].b, .d = types[i].d, .groups = 5, .total = 20, .n = 10, .k = 24};
-        s.bad = 1;
+        s.bad = OUTSIDE;
         add(s);
         s.gather = 1;
         add(s);
         s.scatter = 1;
         add(s);
+        s.pre = SAKER_F32;
+        add(s);
+        s.bad = NO_GROUP; /* zeros in pre, and in d where rows are not scattered */
+        add(s);
+        s.scatter = s.gather = 0;
+        add(s);
+        s.scatter = 1;
+        add(s);
+        s.bad = NO_D;
+        add(s);
+        s.pre = 0;
+        add(s);
+        s.scatter = 0;
+        s.gather = 1;
+        s.bad = INDICES;
+        s.total = 60;
+        s.k = 0; /* no step of k reads a, or gather */
+        add(s);
+        s.bias = s.pre = SAKER_F32;
+        add(s);
+        s.k = 24; /* a row outside is one of zeros: act(bias) */
+        add(s);
+        s.bias = s.pre = 0;
+        s.total = 20;
         s.bad = 0;
         s.groups = 0;
         s.scatter = 0;
