@@ -70,7 +70,8 @@ static saker_status check_descale(skr_call *call, const skr_view *v, int64_t hea
         return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected descale_block with it", v->name,
                         skr_shape_text(v, text));
     int64_t blocks = skr_ceil_div(length, job->descale_block);
-    if (v->shape[0] != job->batch || v->shape[1] != heads || (!job->packed && v->shape[2] != blocks))
+    bool enough = job->cu_q.data || (job->packed ? v->shape[2] >= blocks : v->shape[2] == blocks);
+    if (v->shape[0] != job->batch || v->shape[1] != heads || !enough)
         return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected [%lld, %lld, blocks of %lld tokens]",
                         v->name, skr_shape_text(v, text), (long long)job->batch, (long long)heads,
                         (long long)job->descale_block);
@@ -113,6 +114,7 @@ const skr_op skr_op_attention = {
              .n_fields = sizeof fields / sizeof *fields,
              .args_size = sizeof(saker_attention_args)},
     .v1_size = sizeof(saker_attention_args),
+    .reserved_at = offsetof(saker_attention_args, reserved),
     .job_size = sizeof(skr_attention_job),
     .check = check,
     .plan = plan,

@@ -108,6 +108,7 @@ const skr_op skr_op_attention_backward = {
              .n_fields = sizeof fields / sizeof *fields,
              .args_size = sizeof(saker_attention_backward_args)},
     .v1_size = sizeof(saker_attention_backward_args),
+    .reserved_at = offsetof(saker_attention_backward_args, reserved),
     .job_size = sizeof(skr_attention_job),
     .check = check,
     .plan = plan,

@@ -228,10 +228,14 @@ static double slope_sum(const panel_t *p, int64_t j0, int n, const float *ds)
     return sum;
 }
 
+/* What has no gradient keeps none, even if the softcap's derivative is NaN. */
 static void times(int n, const float *by, float *x)
 {
-    for (int i = 0; i < n; i += SKR_LANES)
-        v_store_float(SKR_F32, x, i, v_mul(v_load(SKR_F32, x, i), v_load(SKR_F32, by, i)));
+    const vf zero = v_set1(0.0f);
+    for (int i = 0; i < n; i += SKR_LANES) {
+        vf y = v_load(SKR_F32, x, i);
+        v_store_float(SKR_F32, x, i, v_select(v_eq(y, zero), zero, v_mul(y, v_load(SKR_F32, by, i))));
+    }
 }
 
 /* A panel of queries against n keys from j0 on: its dq, and p and ds for the sums over queries. */
@@ -322,9 +326,9 @@ static void keys_step(head_t *w, int64_t j0, const uint8_t *bad_q, const uint8_t
 static double sink_sum(const head_t *w)
 {
     double sum = 0;
-    float sink = scale_at(&w->job->sinks, 0, w->h, 0) * LOG2E, all[SKR_LANES];
+    float sink = scale_at(&w->job->sinks, 0, w->h, 0), all[SKR_LANES];
     for (int64_t i = 0; i < w->s->s.q_len; i++) {
-        v_store_float(SKR_F32, all, 0, v_exp2_normal(v_set1(sink - w->q.lse[i])));
+        v_store_float(SKR_F32, all, 0, v_exp2_normal(v_set1((sink - w->q.lse[i]) * LOG2E)));
         sum -= w->q.lse[i] == __builtin_inff() ? 0 : (double)all[0] * (double)w->q.delta[i];
     }
     return sum;

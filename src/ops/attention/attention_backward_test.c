@@ -79,7 +79,7 @@ static void element(const attention_problem *p, const attention_scores *s, gradi
     if (x == -INFINITY || w->lse == -INFINITY)
         return;
     e = exp(x - w->lse);
-    double relative = expm1(s->error[at] + 8 * U * (1 + fabs(x) + fabs(w->lse)));
+    double relative = e == 0 ? 0 : expm1(s->error[at] + 8 * U * (1 + attention_size(x, w->lse, 0)));
     double dp = 0, size = 0;
     for (int64_t c = 0; c < p->d_v; c++) {
         double d_o = *attention_at(p, p->d_o, b, r->q + i, h, c);

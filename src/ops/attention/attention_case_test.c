@@ -48,10 +48,12 @@ static void name_case(suite_case *c, const struct spec *s)
         suite_say(c, " less%lld", (long long)s->pad);
     if (s->scale != 0)
         suite_say(c, " x%g", (double)s->scale);
-    const suite_fill fills[] = {s->q, s->k, s->v, s->bias_fill};
+    if (s->large)
+        suite_say(c, " to%lld", (long long)s->large);
+    const suite_fill fills[] = {s->q, s->k, s->v, s->bias_fill, s->lse};
     foreach (i, fills)
         if (fills[i])
-            suite_say(c, " %c%s", "qkvb"[i], suite_fill_text(fills[i]));
+            suite_say(c, " %c%s", "qkvbl"[i], suite_fill_text(fills[i]));
 }
 
 /* ---------------------------------------------------------------- tensors */
@@ -98,7 +100,7 @@ static void tokens(suite_case *c, const struct spec *s, const char *field, saker
     suite_lay_out(t, s->memory, suite_gap(c), false);
 }
 
-static void stat(suite_case *c, const struct spec *s, const char *field, suite_role role, suite_fill fill)
+static suite_tensor *stat(suite_case *c, const struct spec *s, const char *field, suite_role role, suite_fill fill)
 {
     suite_tensor *t = suite_add(c, field, role, SAKER_F32, fill);
     if (s->layout == SAKER_THD)
@@ -106,6 +108,7 @@ static void stat(suite_case *c, const struct spec *s, const char *field, suite_r
     else
         shape(t, 3, s->b, s->hq, s->s, 0);
     suite_lay_out(t, s->memory == SUITE_EXPANDED ? SUITE_COMPACT : s->memory, suite_gap(c), false);
+    return t;
 }
 
 static void matrix_shape(suite_tensor *t, const struct spec *s, int dims)
@@ -128,7 +131,7 @@ static void shared(suite_case *c, const struct spec *s)
 {
     bool thd = s->layout == SAKER_THD;
     if (s->has & BIAS) {
-        suite_tensor *t = suite_add(c, "bias", SUITE_IN, s->bias, s->bias_fill);
+        suite_tensor *t = ranged(c, "bias", s->bias, s->large ? SUITE_RANGE : s->bias_fill, s->large - 9, s->large);
         matrix_shape(t, s, s->bias_dims);
         suite_lay_out(t, s->memory, suite_gap(c), false);
     }
@@ -259,7 +262,8 @@ void attention_backward(struct spec given)
     heads(&c, s, "k", SUITE_IN, s->type, s->sk, s->hk, s->d, s->k);
     heads(&c, s, "v", SUITE_IN, s->type, s->sk, s->hk, s->dv, s->v);
     heads(&c, s, "o", SUITE_IN, s->o, s->s, s->hq, s->dv, SUITE_NORMAL);
-    stat(&c, s, "lse", SUITE_IN, SUITE_POSITIVE);
+    suite_tensor *lse = stat(&c, s, "lse", SUITE_IN, s->large ? SUITE_RANGE : s->lse ? s->lse : SUITE_POSITIVE);
+    lse->low = lse->high = s->large;
     if (s->has & DLSE)
         stat(&c, s, "dlse", SUITE_IN, SUITE_NORMAL);
     shared(&c, s);

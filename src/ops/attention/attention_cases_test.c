@@ -219,7 +219,26 @@ static void named_cases(void)
                     attention_forward(s);
                     if (fill == SUITE_ONE_NAN)
                         attention_backward(s);
+                    s.has |= SOFTCAP;
+                    if (fill == SUITE_ONE_NAN && what < 2)
+                        attention_backward(s);
                 }
+        /* rows that saw a NaN: no others notice (but on a GPU, in f16 and bf16) */
+        static const unsigned some[] = {CAUSAL, MASK, KEY_MASK, WINDOW, CAUSAL | SOFTCAP};
+        foreach (i, some)
+            attention_backward((struct spec){.type = type,
+                                             .b = 1,
+                                             .s = 50,
+                                             .sk = 40,
+                                             .hq = 2,
+                                             .hk = 1,
+                                             .d = 8,
+                                             .has = some[i],
+                                             .left = 4,
+                                             .right = 2,
+                                             .mask_dims = SQ | SK,
+                                             .lse = SUITE_ONE_NAN,
+                                             .use = type == SAKER_F32 ? SUITE_CHECK : SUITE_CHECK | SUITE_CPU_ONLY});
         /* packed sequences */
         for (int cu = CU_SHORT; cu <= CU_RANDOM; cu++)
             both((struct spec){.type = type,
@@ -237,6 +256,20 @@ static void named_cases(void)
             .type = type, .layout = SAKER_THD, .b = 0, .s = 3, .sk = 4, .hq = 2, .d = 8, .cu = CU_RANDOM});
         both(
             (struct spec){.type = type, .layout = SAKER_THD, .b = 1, .s = 13, .sk = 20, .hq = 2, .d = 8, .has = NO_CU});
+        for (int64_t longer = 0; longer < 40; longer += 30) /* a bias that ends before the tokens is refused */
+            both((struct spec){.type = type,
+                               .layout = SAKER_THD,
+                               .b = 1,
+                               .s = 13,
+                               .sk = 20,
+                               .hq = 2,
+                               .d = 8,
+                               .pad = -longer,
+                               .has = NO_CU | BIAS | MASK,
+                               .bias_dims = SQ | SK,
+                               .mask_dims = SQ | SK});
+        /* no query heads beside some of keys */
+        both((struct spec){.type = type, .b = 2, .s = 9, .sk = 12, .hq = 0, .hk = 2, .d = 8, .has = CAUSAL});
         both((struct spec){.type = type,
                            .layout = SAKER_THD,
                            .b = 2,
@@ -302,6 +335,64 @@ static void named_cases(void)
                                      .d = 2,
                                      .cu = CU_COUNT,
                                      .use = SUITE_ALL});
+}
+
+/* ---------------------------------------------------------------- scores of large magnitude */
+
+/* Masks are often large finite numbers, and rows that see nothing else have them as their maximum. */
+static void large_cases(void)
+{
+    static const int64_t tops[] = {-16000000, 16000000, -1000000000, 3000000000, -70000000000, 1000000000000000000};
+    static const unsigned some[] = {0, CAUSAL, WINDOW | DROPOUT, MASK, SOFTCAP, KEY_MASK | ACCUMULATE | DLSE};
+    foreach (t, floats)
+        foreach (i, tops)
+            foreach (h, some) {
+                struct spec s = {.type = floats[t],
+                                 .b = 1,
+                                 .s = h % 2 ? 7 : 40,
+                                 .sk = h % 3 == 0 ? 403 : 20,
+                                 .hq = 2,
+                                 .hk = 1,
+                                 .d = 8,
+                                 .has = BIAS | some[h],
+                                 .left = 4,
+                                 .right = 2,
+                                 .bias_dims = SQ | SK,
+                                 .mask_dims = H | SQ | SK,
+                                 .q = SUITE_ZERO,
+                                 .large = tops[i],
+                                 .use = SUITE_CHECK | SUITE_CPU_ONLY};
+                at_both(s);
+            }
+    /* without a bias: 3 times 1 or -1 from products, times scale; and the ends of the range */
+    for (unsigned sinks = 0; sinks < 2; sinks++)
+        for (int64_t n = 3; n < 900; n = n * 5 + 1) {
+            struct spec s = {.type = SAKER_F32,
+                             .b = 1,
+                             .s = 9,
+                             .sk = n,
+                             .hq = 1,
+                             .d = 3,
+                             .has = sinks ? SINKS : 0,
+                             .q = SUITE_CONSTANT,
+                             .k = SUITE_ALTERNATING,
+                             .use = SUITE_CHECK | SUITE_CPU_ONLY};
+            s.scale = 1e9f;
+            s.large = 3000000000;
+            both(s);
+            s.scale = -1e20f;
+            s.large = 0;
+            attention_forward(s);
+            s.scale = 0;
+            s.k = SUITE_NORMAL;
+            s.q = SUITE_ZERO;
+            s.has |= BIAS;
+            s.bias_dims = SQ | SK;
+            s.bias_fill = SUITE_HUGE;
+            attention_forward(s);
+            s.bias_fill = SUITE_MAX;
+            attention_forward(s);
+        }
 }
 
 /* ---------------------------------------------------------------- what the fast CUDA kernels take */
@@ -556,6 +647,7 @@ static void make_lists(void)
     feature_cases();
     shape_cases();
     named_cases();
+    large_cases();
     aligned_cases();
     quant_cases();
     random_cases();

@@ -45,11 +45,13 @@ struct spec {
     int bias_dims, mask_dims;
     suite_fill q, k, v; /* fills; 0: normal */
     suite_fill bias_fill;
+    suite_fill lse; /* backward; 0: positive */
+    int64_t large;  /* the largest score, and backward's lse; a bias is up to 9 below it. 0: whatever the fills give */
     suite_layout memory;
     float scale;
     int descale; /* dimensions of the descales */
     int64_t block;
-    int64_t pad; /* thd: bias and mask are so much shorter than the tokens */
+    int64_t pad; /* thd: bias and mask are so much shorter than the tokens (negative: longer) */
     const char *note;
     const char *kernel, *gradient; /* CUDA: a word of what runs forward and backward; NULL: whatever */
 };

@@ -68,7 +68,7 @@ static saker_status check_heads(skr_call *call, const skr_attention_views *v, in
         o->shape[o->ndim - 1] != job->d_v)
         return skr_fail(call, SAKER_INVALID_ARG, "o has shape %s, expected that of q, %s, with the head size of v, %s",
                         skr_shape_text(o, x), skr_shape_text(q, y), skr_shape_text(w, z));
-    if (job->heads_k && job->heads ? job->heads % job->heads_k != 0 : job->heads != job->heads_k)
+    if (job->heads_k ? job->heads % job->heads_k != 0 : job->heads != 0)
         return skr_fail(call, SAKER_INVALID_ARG, "q has %lld heads, expected a multiple of the %lld heads of k",
                         (long long)job->heads, (long long)job->heads_k);
     if (job->d < 1 || job->d > SKR_ATTENTION_MAX_D)
@@ -186,7 +186,8 @@ static saker_status check_sequences(skr_call *call, const skr_attention_views *v
 
 /* ---------------------------------------------------------------- bias and mask */
 
-/* v repeated to [B, Hq, Sq, Sk]. thd: its own Sq and Sk, where they are not 1, are where sequences are cut off. */
+/* v repeated to [B, Hq, Sq, Sk]. thd: its own Sq and Sk, where they are not 1, are where sequences are cut off; the
+ * only sequence there is without cu_seqlens has a known length, and nothing to cut off. */
 static saker_status check_matrix(skr_call *call, const skr_view *v, skr_attention_job *job, skr_attention_matrix *out)
 {
     char text[192];
@@ -200,13 +201,19 @@ static saker_status check_matrix(skr_call *call, const skr_view *v, skr_attentio
         int at = missing + i;
         dim[at] = v->shape[i];
         stride[at] = dim[at] == 1 ? 0 : v->stride[i];
-        fits = dim[at] == 1 || dim[at] == full[at] || (job->packed && at >= 2);
+        bool longer = job->packed && at >= 2 && (job->cu_q.data || dim[at] > full[at]);
+        fits = dim[at] == 1 || dim[at] == full[at] || longer;
     }
-    if (!fits)
+    if (!fits && job->cu_q.data)
         return skr_fail(call, SAKER_INVALID_ARG,
-                        "%s has shape %s, expected one that can be repeated to [%lld, %lld, %s] (B, Hq, Sq, Sk)",
-                        v->name, skr_shape_text(v, text), (long long)job->batch, (long long)job->heads,
-                        job->packed ? "longest, longest" : "Sq, Sk");
+                        "%s has shape %s, expected one that can be repeated to [%lld, %lld, longest, longest] (B, Hq, "
+                        "Sq, Sk)",
+                        v->name, skr_shape_text(v, text), (long long)job->batch, (long long)job->heads);
+    if (!fits)
+        return skr_fail(
+            call, SAKER_INVALID_ARG,
+            "%s has shape %s, expected one that can be repeated to [%lld, %lld, %lld, %lld] (B, Hq, Sq, Sk)", v->name,
+            skr_shape_text(v, text), (long long)full[0], (long long)full[1], (long long)full[2], (long long)full[3]);
     *out = (skr_attention_matrix){v->data, stride[0], stride[1], stride[2], stride[3], v->type, 0};
     if (job->packed && dim[2] != 1)
         job->limit_q = skr_min(job->limit_q, dim[2]);
@@ -243,8 +250,6 @@ static saker_status check_window(skr_call *call, const skr_attention_options *o,
 
 static saker_status check_numbers(skr_call *call, const skr_attention_options *o, skr_attention_job *job)
 {
-    if (o->reserved)
-        return skr_fail(call, SAKER_UNSUPPORTED, "reserved is %d, expected 0", o->reserved);
     if (o->softcap < 0)
         return skr_fail(call, SAKER_INVALID_ARG, "softcap is %g, expected 0 (none) or more", (double)o->softcap);
     if (!(o->dropout >= 0 && o->dropout < 1))

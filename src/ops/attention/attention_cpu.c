@@ -9,20 +9,34 @@
 
 /* ---------------------------------------------------------------- softmax, query by query in vectors */
 
-/* What is kept of a panel between blocks: the maximum in units of ln 2, the sum, and how much o shrinks. */
+/* What is kept of a panel between blocks: the maximum in units of ln 2 and as scores are, and the sum; and how much o
+ * shrinks. What is subtracted from a score is base, or, where the maximum is large, large_top before it is brought to
+ * units of ln 2. */
 typedef struct running {
-    float *max, *sum;
-    _Alignas(64) float shrink[MAX_NR], base[MAX_NR];
-    bool moved;
+    float *max, *top, *sum;
+    _Alignas(64) float shrink[MAX_NR], base[MAX_NR], large_top[MAX_NR];
+    bool moved, large;
 } running;
+
+/* The state of panel a of `panels`. */
+SKR_FN running running_of(float *sums, int64_t panels, int nr, int64_t a)
+{
+    return (running){.max = sums + a * nr, .sum = sums + (panels + a) * nr, .top = sums + (2 * panels + a) * nr};
+}
+
+SKR_FN vm is_large(vf max, vf top)
+{
+    vf size = v_select(v_lt(v_abs(top), v_set1(__builtin_inff())), v_abs(max), v_set1(0.0f));
+    return v_lt(v_set1(LARGE), size);
+}
 
 /* Takes over the maximum of n more scores (times factor). A NaN may be passed over: its p, and so the sum, is NaN. */
 SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
 {
-    w->moved = false;
+    w->moved = w->large = false;
     for (int r = 0; r < nr; r += SKR_LANES) {
-        const vf none = v_set1(-__builtin_inff());
-        vf m[4] = {none, none, none, none}, old = v_load(SKR_F32, w->max, r);
+        const vf none = v_set1(-__builtin_inff()), zero = v_set1(0.0f);
+        vf m[4] = {none, none, none, none}, old = v_load(SKR_F32, w->max, r), old_top = v_load(SKR_F32, w->top, r);
         int k = 0;
         for (; k + 4 <= n; k += 4)
             SKR_UNROLL
@@ -30,16 +44,35 @@ SKR_TAIL void raise_max(running *w, int nr, int n, float factor, const float *s)
             m[u] = v_at_least(m[u], v_load(SKR_F32, s, (k + u) * nr + r));
         for (; k < n; k++)
             m[0] = v_at_least(m[0], v_load(SKR_F32, s, k * nr + r));
-        vf top = v_mul(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])), v_set1(factor));
-        top = v_max(top, old);
-        vf base = v_select(v_eq(top, none), v_set1(0.0f), top); /* nothing seen yet: no -inf minus -inf */
-        vf shrink = v_exp2_normal(v_sub(old, base));
-        v_store_float(SKR_F32, w->max, r, top);
+        vf most = v_max(v_max(m[0], m[1]), v_max(m[2], m[3])), top = v_max(most, old_top);
+        vf max = v_max(v_mul(most, v_set1(factor)), old);
+        vf base = v_select(v_eq(max, none), zero, max); /* nothing seen yet: no -inf minus -inf */
+        vf apart = v_sub(old, base), large_top = zero;
+        vm was_large = is_large(old, old_top), large = is_large(max, top);
+        w->moved |= vm_any(v_ne(max, old));
+        if (vm_any(was_large) || vm_any(large)) {
+            w->moved = w->large = true;
+            large_top = v_select(large, top, zero);
+            base = v_select(large, zero, base);
+            apart = v_fma(v_sub(v_select(was_large, old_top, zero), large_top), v_set1(factor),
+                          v_sub(v_select(was_large, zero, old), base));
+        }
+        vf shrink = v_exp2_normal(apart);
+        v_store_float(SKR_F32, w->max, r, max);
+        v_store_float(SKR_F32, w->top, r, top);
         v_store_float(SKR_F32, w->base, r, base);
+        v_store_float(SKR_F32, w->large_top, r, large_top);
         v_store_float(SKR_F32, w->shrink, r, shrink);
         v_store_float(SKR_F32, w->sum, r, v_mul(v_load(SKR_F32, w->sum, r), shrink));
-        w->moved |= vm_any(v_ne(top, old));
     }
+}
+
+/* Scores against a large maximum: what is left is small where it matters. */
+static void subtract_large(const running *w, int nr, int n, float *s)
+{
+    for (int k = 0; k < n; k++)
+        for (int at = k * nr, r = 0; r < nr; r += SKR_LANES)
+            v_store_float(SKR_F32, s, at + r, v_sub(v_load(SKR_F32, s, at + r), v_load(SKR_F32, w->large_top, r)));
 }
 
 #if defined(SKR_LEVEL_neonmm)
@@ -242,6 +275,8 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     float *s = (float *)(scratch + c->in_s), *extra = (float *)(scratch + c->in_extra);
     float factor = panel_scores(p, q, from, n, scratch, s, NULL);
     raise_max(w, nr, n, factor, s);
+    if (w->large)
+        subtract_large(w, nr, n, s);
     bool straight = GROUPS && c->v_kind == SKR_GEMM_BF16 && !any_bad && !job->drop && job->mode != SKR_ATTENTION_I8_P;
     const void *pp = scratch + c->in_p;
     if (straight) {
@@ -278,12 +313,14 @@ static void finish_panel(const panel_t *p, const running *w, const float *o)
     const skr_attention_stat *lse = &job->lse;
     int nr = p->nr, mr = c->v_tile.mr;
     _Alignas(64) float inverse[MAX_NR], log[MAX_NR], t[SKR_GEMM_MAX_MR * MAX_NR];
-    vf out = v_set1(job->mode == SKR_ATTENTION_I8_P ? job->p_scale : 1);
+    vf out = v_set1(job->mode == SKR_ATTENTION_I8_P ? job->p_scale : 1), unit = v_set1(score_unit(p));
     for (int r = 0; r < nr; r += SKR_LANES) {
-        vf sum = v_load(SKR_F32, w->sum, r), zero = v_set1(0.0f);
-        vf max = v_load(SKR_F32, w->max, r);
+        vf sum = v_load(SKR_F32, w->sum, r), zero = v_set1(0.0f), rest = v_log(sum);
+        vf max = v_load(SKR_F32, w->max, r), top = v_load(SKR_F32, w->top, r);
         v_store_float(SKR_F32, inverse, r, v_select(v_eq(sum, zero), zero, v_div(out, sum)));
-        v_store_float(SKR_F32, log, r, v_fma(max, v_set1(LN2), v_log(sum)));
+        /* large: rounded twice, so that backward's scores, rounded once, are not above it or far below */
+        v_store_float(SKR_F32, log, r,
+                      v_select(is_large(max, top), v_add(v_mul(top, unit), rest), v_fma(max, v_set1(LN2), rest)));
     }
     const int64_t token = p->s->s.q + p->i0;
     for (int64_t column = 0; column < job->d_v; column += mr) {
@@ -308,14 +345,16 @@ static void rows_of_head(const job_t *job, const seq_t *s, int64_t b, int64_t h,
     int64_t n = least(c->block_q, s->s.q_len - i0), panels = blocks_of(n, nr);
     int64_t o_size = c->v_panels * c->v_tile.mr * nr, q_bytes = nr * c->d_pad * kind_bytes(c->s_kind);
     float *o = (float *)(scratch + c->in_o), *sums = (float *)(scratch + c->in_sums);
-    float sink = job->sinks.data ? scale_at(&job->sinks, 0, h, 0) * LOG2E : -__builtin_inff();
+    float sink = job->sinks.data ? scale_at(&job->sinks, 0, h, 0) : -__builtin_inff();
+    const panel_t any = panel_of(job, s, b, h, i0);
     int64_t first = s->s.k_len, end = 0;
     pack_queries(job, c->s_kind, &c->s_tile, &job->q, job->d, b, h, s->s.q + i0, n, scratch + c->in_stage,
                  scratch + c->in_q);
     __builtin_memset(o, 0, (size_t)(panels * o_size) * 4);
     for (int64_t r = 0; r < panels * nr; r++) {
-        sums[r] = sink;
+        sums[r] = sink * LOG2E;
         sums[panels * nr + r] = sink == -__builtin_inff() ? 0 : 1;
+        sums[2 * panels * nr + r] = sink / score_unit(&any);
     }
     for (int64_t a = 0; a < panels; a++) {
         panel_t p = panel_of(job, s, b, h, i0 + a * nr);
@@ -329,7 +368,7 @@ static void rows_of_head(const job_t *job, const seq_t *s, int64_t b, int64_t h,
         bool any_bad = __builtin_memchr(bad_keys(job, h / job->group, s->v_row + j0), 1, (size_t)(stop - j0)) != NULL;
         for (int64_t a = 0; a < panels; a++) {
             panel_t p = panel_of(job, s, b, h, i0 + a * nr);
-            running w = {.max = sums + a * nr, .sum = sums + (panels + a) * nr};
+            running w = running_of(sums, panels, nr, a);
             int64_t from, to;
             panel_range(&p, &from, &to);
             from = from > j0 ? j0 + (from - j0) / mr * mr : j0;
@@ -340,7 +379,7 @@ static void rows_of_head(const job_t *job, const seq_t *s, int64_t b, int64_t h,
     }
     for (int64_t a = 0; a < panels; a++) {
         panel_t p = panel_of(job, s, b, h, i0 + a * nr);
-        running w = {.max = sums + a * nr, .sum = sums + (panels + a) * nr};
+        running w = running_of(sums, panels, nr, a);
         finish_panel(&p, &w, o + a * o_size);
     }
 }

@@ -129,7 +129,7 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
     if (keys && job->cuda.sums_at >= 0) /* and dq's sums, which are added to */
         other += skr_mul(job->length, job->d * 4);
     int64_t section = skr_max(1, SKR_ATTENTION_L2 / skr_max(other, 1));
-    section = keys ? skr_max(1, section / job->group) : skr_mul(section, job->group);
+    section = keys ? section / skr_max(1, job->group) : skr_mul(section, job->group);
     job->cuda.grid[keys] = (skr_attention_grid){.pieces = (int32_t)skr_max(1, pieces),
                                                 .section = (int32_t)skr_max(1, skr_min(section, pairs)),
                                                 .last_first = !keys && job->right < SKR_ATTENTION_FAR};

@@ -45,7 +45,7 @@ static const uint32_t attention_flags[] = {SAKER_BOOL, SAKER_U8, 0};
         .seed = (a)->seed, .offset = (a)->offset, .window_left = (a)->window_left, .window_right = (a)->window_right,  \
         .max_q = (a)->max_q, .max_k = (a)->max_k, .scale = (a)->scale, .softcap = (a)->softcap,                        \
         .dropout = (a)->dropout, .layout = (a)->layout, .causal = (a)->causal, .top_left = (a)->top_left,              \
-        .has_window = (a)->has_window, .id_rule = (a)->id_rule, .reserved = (a)->reserved                              \
+        .has_window = (a)->has_window, .id_rule = (a)->id_rule                                                         \
     }
 
 #define ATTENTION_VIEWS(v, first, q_at, k_at, v_at, o_at, lse_at)                                                      \

@@ -15,6 +15,9 @@
  * maximum, and the exponentials of some keys are computed beside the products of others. Where it was too small,
  * results come out infinite and are computed again, with a maximum for every tile.
  *
+ * Maxima are kept in base 2, where steps are large for large numbers: from 2^30 on (a row masked with -1e9, say) a
+ * block is computed again with maxima in the scores' own units, which are subtracted before the product with unit.
+ *
  * A value that is infinite or not a number must not reach the rows that do not see its key, though 0 times it would.
  * Nothing guards against that on the way: a tile whose result holds a NaN is computed again carefully, with products
  * that leave out p = 0. */
@@ -36,7 +39,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     static constexpr int shared_bytes = q_bytes + STAGES * stage_bytes;
     static_assert(WM * WV * 16 * MI * 32 * OJ <= shared_bytes, "results go through the same memory");
     static_assert(DV / WV * v_tile::bytes % 128 == 0, "columns of a warp begin where chunks do");
-    static constexpr float none = -__builtin_huge_valf();
+    static constexpr float none = -__builtin_huge_valf(), FINITE = 3.40282347e38f;
 
     const skr_attention_job &job;
     struct state { /* in shared memory */
@@ -46,7 +49,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         float scale, o_scale; /* with the descales that all of the head share */
         float slope;          /* in the scores' units */
         int first;            /* query */
-        int mode;             /* 0: as fast as it goes; 1: a maximum for every tile; 2: carefully */
+        int mode;             /* 0: as fast as it goes; 1: a maximum for every tile, in units of scores; 2: carefully */
         int begin, end;       /* tiles of keys that some of the queries may see */
         int start;            /* the tile that is seen first; behind the last one comes the first */
         int whole, whole_end; /* those of which they all see all */
@@ -57,7 +60,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     int warp_row;    /* of this warp in the tile */
     int warp_column; /* of v */
     float o[MI][OJ][4];
-    float top[MI][2], sum[MI][2]; /* of rows g and g + 8; top in base 2; sum is this thread's own part */
+    float top[MI][2], sum[MI][2]; /* of rows g and g + 8; top in base 2 (mode 0); sum is this thread's own part */
     float risen;                  /* the largest part of a sum that soften_and_add() found last */
 
     static __device__ __forceinline__ void run(const skr_attention_job &job)
@@ -213,7 +216,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     /* Tile n, the k-th. */
     __device__ __forceinline__ void load(int n, int k, bool there = true) const
     {
-                attention_load<T, DK, BN, threads, ANY>(stage(k), the.k, n * BN, 0, there);
+        attention_load<T, DK, BN, threads, ANY>(stage(k), the.k, n * BN, 0, there);
         attention_load<T, DV, BN, threads, ANY>(stage(k) + k_bytes, the.v, n * BN, 0, there);
     }
 
@@ -245,24 +248,39 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
 #pragma unroll
                 for (int j = 1; j < NJ; j++)
                     own = fmaxf(own, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
-                most[i][r] = fmaxf(lanes_reduce<skr_max, 4>(SCORED ? own + rest[i][r] : own) * unit(), top[i][r]);
+                own = lanes_reduce<skr_max, 4>(SCORED ? own + rest[i][r] : own);
+                most[i][r] = fmaxf(kept(own), top[i][r]);
             }
         follow(most);
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float shift = shift_of(top[i][r] == none ? 0.0f : top[i][r], rest[i][r]), part[2] = {};
+                float most_seen = top[i][r] == none ? 0.0f : top[i][r], part[2] = {};
+                float less = in_units() ? most_seen - rest[i][r] : 0.0f; /* one of the two */
+                float shift = in_units() ? 0.0f : shift_of(most_seen, rest[i][r]);
 #pragma unroll
                 for (int j = 0; j < NJ; j++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float &f = x[i][j][2 * r + e];
-                        f = exp2_fast<true>(__fmaf_rn(f, unit(), -shift));
+                        f = exp2_fast<true>(__fmaf_rn(f - less, unit(), -shift));
                         part[e] += f;
                     }
                 sum[i][r] += part[0] + part[1];
             }
+    }
+
+    /* Whether maxima are in units of the scores, not in base 2. */
+    __device__ __forceinline__ bool in_units() const
+    {
+        return the.mode > 0;
+    }
+
+    /* A maximum as it is kept. One that is finite stays so. */
+    __device__ __forceinline__ float kept(float score) const
+    {
+        return in_units() || score == none ? score : fmaxf(score * unit(), -FINITE);
     }
 
     /* What is subtracted from the scores of a row to which rest is still to be added, in base 2. */
@@ -280,7 +298,8 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         for (int i = 0; i < MI; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                factor[i][r] = top[i][r] == most[i][r] ? 1.0f : exp2_fast<true>(top[i][r] - most[i][r]);
+                float down = (top[i][r] - most[i][r]) * (in_units() ? unit() : 1.0f);
+                factor[i][r] = top[i][r] == most[i][r] ? 1.0f : exp2_fast<true>(down);
                 moved |= top[i][r] != most[i][r];
                 top[i][r] = most[i][r];
             }
@@ -370,6 +389,12 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
             for (int r = 0; r < 2; r++) {
                 float all = lanes_reduce<skr_sum, 4>(sum[i][r]), most = top[i][r], factor = 1.0f;
                 float sink = KIND && job.sinks.data ? job.sinks.data[w.h * job.sinks.head] : none;
+                bool far = !in_units() && fabsf(most) >= 0x1p30f && most != none;
+                float natural = 0.693147181f; /* of a unit of most */
+                if (in_units() && !(KIND && sink != none))
+                    natural *= unit();
+                else if (in_units() && most != none)
+                    most = fmaxf(most * unit(), -FINITE);
                 if (KIND && sink != none) {
                     sink *= SKR_LOG2E;
                     float larger = fmaxf(most, sink);
@@ -377,17 +402,20 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
                     all = all * factor + exp2_fast<true>(sink - larger);
                     most = larger;
                 }
-                doubtful |= !(all < __builtin_huge_valf()) && row + 16 * i + 8 * r + (lane >> 2) < w.s.rows;
+                doubtful |= (far || !(all < __builtin_huge_valf())) && row + 16 * i + 8 * r + (lane >> 2) < w.s.rows;
                 factor = all == 0.0f ? 0.0f : factor * scale / all;
-                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most, 0.693147181f, logf(all));
+                lse[i][r] = all == 0.0f ? none : __fmaf_rn(most, natural, logf(all));
 #pragma unroll
                 for (int j = 0; j < OJ; j++)
                     o[i][j][2 * r] *= factor, o[i][j][2 * r + 1] *= factor;
             }
-        doubtful = the.mode == 0 && !ANY ? doubtful || attention_infinite(o, w.s.rows - row) : attention_doubtful<T>(o);
+        if (the.mode == 0 && !ANY)
+            doubtful = doubtful || attention_infinite(o, w.s.rows - row);
+        else
+            doubtful = (the.mode == 0 && doubtful) || attention_doubtful<T>(o);
         if (the.mode < 2 && __syncthreads_or(doubtful)) {
             if (threadIdx.x == 0)
-                the.mode += ANY ? 2 : 1;
+                the.mode++;
             __syncthreads();
             return false;
         }

@@ -355,7 +355,8 @@ struct attention_gradient {
         float bend[MI][NJ][4];
         scores.finish(x, job.scale, inside, bend);
         each_stat(columns, [&](int i, int j, int e, float2 t) {
-            x[i][j][e] = exp2_fast<true>(__fmaf_rn(x[i][j][e], SKR_LOG2E, -t.x));
+            float &f = x[i][j][e]; /* what is not seen is 0, even where lse is no number */
+            f = f == scores_of::none ? 0.0f : exp2_fast<true>(__fmaf_rn(f, SKR_LOG2E, -t.x));
         });
         uint64_t kept = job.drop ? scores.draw() : ~UINT64_C(0);
         float keep = job.keep_scale;
@@ -383,8 +384,10 @@ struct attention_gradient {
             slope_sum += scores.slopes_gradient(x);
         if (job.softcap > 0.0f)
 #pragma unroll
-            for (int n = 0; n < MI * NJ * 4; n++)
-                x[n / (4 * NJ)][n / 4 % NJ][n & 3] *= bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
+            for (int n = 0; n < MI * NJ * 4; n++) { /* a derivative of what is not seen may be no number */
+                float &f = x[n / (4 * NJ)][n / 4 % NJ][n & 3];
+                f = f == 0.0f ? 0.0f : f * bend[n / (4 * NJ)][n / 4 % NJ][n & 3];
+            }
         add<DK>(out_k, x, columns, warp_k);
     }
 

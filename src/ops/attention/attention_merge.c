@@ -48,8 +48,6 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     skr_view lse[3];
     skr_row_builder rows;
     memset(job, 0, sizeof *job);
-    if (a->reserved)
-        return skr_fail(call, SAKER_UNSUPPORTED, "reserved is %d, expected 0", a->reserved);
     SKR_TRY(skr_attention_check_rank(call, &v[O_A], a->layout));
     job->d = v[O_A].shape[v[O_A].ndim - 1];
     SKR_TRY(like_o(call, &v[LSE_A], &v[O_A], a->layout, &lse[0]));
@@ -88,6 +86,7 @@ const skr_op skr_op_attention_merge = {
              .n_fields = sizeof fields / sizeof *fields,
              .args_size = sizeof(saker_attention_merge_args)},
     .v1_size = sizeof(saker_attention_merge_args),
+    .reserved_at = offsetof(saker_attention_merge_args, reserved),
     .job_size = sizeof(skr_attention_merge_job),
     .check = check,
     .plan = plan,

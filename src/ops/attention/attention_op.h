@@ -11,7 +11,7 @@
 typedef struct skr_attention_options {
     int64_t seed, offset, window_left, window_right, max_q, max_k, descale_block;
     float scale, softcap, dropout, p_scale;
-    int32_t layout, causal, top_left, has_window, id_rule, reserved;
+    int32_t layout, causal, top_left, has_window, id_rule;
 } skr_attention_options;
 
 /* The tensors that both have. Absent ones may be NULL. */

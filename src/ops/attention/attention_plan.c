@@ -82,8 +82,14 @@ static void cut(skr_attention_job *job, int64_t *at)
     c->bad_at = skr_take(at, skr_mul(job->heads_k, c->v_rows));
 }
 
-/* Scratch memory of a worker. */
-static void cut_scratch(skr_attention_job *job, int64_t *at, int width)
+/* Scratch memory for each worker that can have a task: a step has no more of them than tasks. */
+static void take_scratch(skr_attention_job *job, int64_t bytes, int64_t tasks, int width, int64_t *at)
+{
+    job->cpu.scratch_bytes = bytes;
+    job->cpu.scratch_at = skr_take(at, skr_mul(bytes, skr_min(tasks, width)));
+}
+
+static void cut_scratch(skr_attention_job *job, int64_t *at, int64_t tasks, int width)
 {
     skr_attention_cpu *c = &job->cpu;
     int nr = c->s_tile.nr;
@@ -94,10 +100,9 @@ static void cut_scratch(skr_attention_job *job, int64_t *at, int width)
     c->in_rows = skr_take(&in, c->block_k * nr * 4);
     c->in_extra = c->extras || job->drop ? skr_take(&in, c->block_k * nr * 4) : 0;
     c->in_o = skr_take(&in, c->v_panels * c->v_tile.mr * nr * panels * 4);
-    c->in_sums = skr_take(&in, panels * nr * 2 * 4);
+    c->in_sums = skr_take(&in, panels * nr * 3 * 4);
     c->in_stage = skr_take(&in, skr_min(c->block_k, skr_max(job->length_k, nr)) * block * 4);
-    c->scratch_bytes = in;
-    c->scratch_at = skr_take(at, skr_mul(in, width));
+    take_scratch(job, in, tasks, width, at);
 }
 
 /* ---------------------------------------------------------------- backward */
@@ -117,7 +122,7 @@ static void cut_backward(skr_attention_job *job, int64_t *at)
     c->kt_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), round_up(job->d, t->mr) * size));
     c->bad_at = skr_take(at, skr_mul(job->heads_k, c->v_rows));
     int64_t keys = skr_mul(job->heads, skr_mul(job->packed ? 1 : job->batch, job->length_k));
-    bool parts = job->group > 1;
+    bool parts = job->group != 1; /* without query heads, too: 0 is what they add up to */
     c->dk_at = parts && job->dk.data ? skr_take(at, skr_mul(keys, job->d * 4)) : -1;
     c->dv_at = parts && job->dv.data ? skr_take(at, skr_mul(keys, job->d_v * 4)) : -1;
     c->slopes_at = skr_take(at, skr_mul(skr_mul(c->k_blocks, job->heads), 8));
@@ -131,10 +136,13 @@ static int64_t pieces_of(const skr_attention_job *job, int width)
     enum { MOST_TASKS = 1 << 16 };
     int64_t all = skr_mul(job->heads, job->batch);
     bool uneven = job->cu_k.data && skr_mul(all, 2 * (int64_t)width) <= MOST_TASKS;
-    return all < width || uneven ? width : 1;
+    /* More pieces than blocks have no work; but the kernel's question needs more than 1.2 for each head. */
+    int64_t blocks =
+        skr_max(skr_ceil_div(job->length, job->cpu.block_q), skr_ceil_div(job->length_k, job->cpu.block_k));
+    return all < width || uneven ? skr_min(width, skr_max(blocks, all + all / 5 + 1)) : 1;
 }
 
-static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int width)
+static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int64_t tasks, int width)
 {
     skr_attention_cpu *c = &job->cpu;
     const skr_gemm_tile *t = &c->s_tile;
@@ -160,8 +168,7 @@ static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int width)
     c->in_dv = skr_take(&in, c->block_k * round_up(job->d_v, nr) * 4);
     c->in_o = job->dbias.data ? skr_take(&in, c->block_k * c->block_q * 8) : 0;
     c->in_stage = skr_take(&in, skr_max(c->block_k, c->block_q) * skr_max(job->d, job->d_v) * 4);
-    c->scratch_bytes = in;
-    c->scratch_at = skr_take(at, skr_mul(in, width));
+    take_scratch(job, in, tasks, width, at);
 }
 
 static saker_status plan_backward(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
@@ -169,24 +176,24 @@ static saker_status plan_backward(skr_call *call, skr_attention_job *job, const 
     skr_attention_cpu *c = &job->cpu;
     int64_t at = 0;
     cut_backward(job, &at);
-    cut_backward_scratch(job, &at, target->width);
     c->pieces = pieces_of(job, target->width);
-    bool some = job->length && job->length_k && job->batch && job->heads;
-    if (c->table_at >= 0)
-        skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
-    if (some)
-        skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));
-    if (job->batch && job->heads)
-        skr_cpu_step(plan, SKR_ATTENTION_ROWS,
-                     skr_mul(skr_mul(job->heads, job->batch), c->pieces > 1 ? 2 * c->pieces : 1));
-    skr_cpu_step(plan, SKR_ATTENTION_SUM, c->dk_at >= 0 || c->dv_at >= 0 ? skr_mul(job->heads_k, c->k_blocks) + 1 : 1);
+    int64_t keys = skr_mul(job->heads_k, c->k_blocks), biases = 0;
+    int64_t heads = skr_mul(skr_mul(job->heads, job->batch), c->pieces > 1 ? 2 * c->pieces : 1);
     if (job->dbias.data) {
         c->bias_blocks_q = job->bias_dims[2] > 1 ? skr_ceil_div(job->bias_dims[2], c->block_q) : 1;
         c->bias_blocks_k = job->bias_dims[3] > 1 ? skr_ceil_div(job->bias_dims[3], c->block_k) : 1;
-        skr_cpu_step(
-            plan, SKR_ATTENTION_DBIAS,
-            skr_mul(skr_mul(job->bias_dims[0], job->bias_dims[1]), skr_mul(c->bias_blocks_q, c->bias_blocks_k)));
+        biases = skr_mul(skr_mul(job->bias_dims[0], job->bias_dims[1]), skr_mul(c->bias_blocks_q, c->bias_blocks_k));
     }
+    cut_backward_scratch(job, &at, skr_max(skr_max(keys, heads), biases), target->width);
+    if (c->table_at >= 0)
+        skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
+    if (job->length && job->length_k && heads)
+        skr_cpu_step(plan, SKR_ATTENTION_PACK, keys);
+    if (heads)
+        skr_cpu_step(plan, SKR_ATTENTION_ROWS, heads);
+    skr_cpu_step(plan, SKR_ATTENTION_SUM, c->dk_at >= 0 || c->dv_at >= 0 ? keys + 1 : 1);
+    if (job->dbias.data)
+        skr_cpu_step(plan, SKR_ATTENTION_DBIAS, biases);
     return skr_take_done(call, at, plan);
 }
 
@@ -199,10 +206,11 @@ saker_status skr_attention_plan_cpu(skr_call *call, skr_attention_job *job, cons
     if (job->backward)
         return plan_backward(call, job, target, plan);
     cut(job, &at);
-    cut_scratch(job, &at, target->width);
+    int64_t packs = skr_mul(job->heads_k, c->k_blocks), rows = skr_mul(job->heads, c->q_blocks);
+    cut_scratch(job, &at, skr_max(packs, rows), target->width);
     if (c->table_at >= 0)
         skr_cpu_step(plan, SKR_ATTENTION_TABLE, 1);
-    skr_cpu_step(plan, SKR_ATTENTION_PACK, skr_mul(job->heads_k, c->k_blocks));
-    skr_cpu_step(plan, SKR_ATTENTION_ROWS, skr_mul(job->heads, c->q_blocks));
+    skr_cpu_step(plan, SKR_ATTENTION_PACK, packs);
+    skr_cpu_step(plan, SKR_ATTENTION_ROWS, rows);
     return skr_take_done(call, at, plan);
 }

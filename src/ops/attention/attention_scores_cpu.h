@@ -11,6 +11,10 @@
 
 enum { MAX_NR = SKR_GEMM_MAX_NR };
 
+/* From here on f32 is too coarse for a row's maximum (or lse) to be brought to units of ln 2 before it is subtracted:
+ * it is subtracted from the scores as they are. */
+#define LARGE 0x1p20f
+
 /* Neighbouring queries of one head, as many as a tile has columns. */
 typedef struct panel_t {
     const job_t *job;
@@ -244,9 +248,16 @@ SKR_TAIL void add_slope(const panel_t *p, int64_t j0, int n, float factor, float
         }
 }
 
-/* Every option, one after the other; returns what the scores are still to be multiplied by. extra, slope: NULL, or the
- * addends, and where the softcap's derivative goes. */
-static float make_scores(const panel_t *p, int64_t j0, int n, const float *extra, float *s, float *slope)
+/* What make_scores leaves the scores to be multiplied by. */
+static float score_unit(const panel_t *p)
+{
+    const job_t *job = p->job;
+    bool applied = job->softcap != 0 || job->slopes.data || job->cpu.extras;
+    return applied || !(p->factor > 0) ? 1 : p->factor; /* the largest score must stay the largest */
+}
+
+/* Every option, one after the other. extra, slope: NULL, or the addends, and where the softcap's derivative goes. */
+static void make_scores(const panel_t *p, int64_t j0, int n, const float *extra, float *s, float *slope)
 {
     const job_t *job = p->job;
     float factor = p->factor;
@@ -263,9 +274,8 @@ static float make_scores(const panel_t *p, int64_t j0, int n, const float *extra
     }
     if (extra)
         add_extra(all, factor, extra, s);
-    else if (!(factor > 0)) /* the largest score must stay the largest */
+    else if (!(factor > 0))
         scale_scores(all, factor, s);
-    return extra || !(factor > 0) ? 1 : factor;
 }
 
 /* Scores of n keys from j0 on, n at least 1, j0 a multiple of the tile's rows: [n][nr] in s, to be multiplied by what
@@ -284,9 +294,9 @@ static float panel_scores(const panel_t *p, const char *q, int64_t j0, int n, ch
         to_floats(n * nr, s);
     if (extra)
         make_extra(p, j0, n, (float *)(scratch + c->in_rows), extra);
-    float factor = make_scores(p, j0, n, extra, s, slope);
+    make_scores(p, j0, n, extra, s, slope);
     cut_window(p, j0, n, s);
-    return factor * LOG2E;
+    return score_unit(p) * LOG2E;
 }
 
 #endif

@@ -283,6 +283,16 @@ static bool sees(const attention_problem *p, int64_t b, int64_t h, const attenti
     return !p->mask.t || p->mask.v[attention_bias_place(p->mask, b, h, i, j)] != 0;
 }
 
+static bool is_large(double x)
+{
+    return isfinite(x) && fabs(x) > 0x1p20;
+}
+
+double attention_size(double x, double from, double more)
+{
+    return is_large(from) ? fabs(x - from) : fabs(x) + fabs(from) + fabs(more);
+}
+
 attention_scores attention_scores_of(const attention_problem *p, int64_t b, int64_t h)
 {
     const attention_range *r = &p->range[b];
@@ -293,6 +303,7 @@ attention_scores attention_scores_of(const attention_problem *p, int64_t b, int6
         for (int64_t j = 0; j < r->k_len; j++) {
             int64_t at = i * r->k_len + j, pi = i, pj = j;
             double dot = 0, size = 0, before = from_diagonal(p, b, r, &pi, &pj);
+            bool whole = true;
             out.z[at] = keep(p, b, h, pi, pj);
             out.distance[at] = fabs(before);
             out.slope[at] = 1;
@@ -303,6 +314,7 @@ attention_scores attention_scores_of(const attention_problem *p, int64_t b, int6
                 double x = query(p, b, r, i, h, d) * attention_key(p, b, r, j, hk, d);
                 dot += x;
                 size += fabs(x);
+                whole &= x == rint(x);
             }
             double s = p->scale * dot, magnitude = fabs(s);
             double error = fabs(p->scale) * size * ((exact ? 2 : p->sums * sum_factor(p->d)) * U + p->half_k) +
@@ -326,6 +338,10 @@ attention_scores attention_scores_of(const attention_problem *p, int64_t b, int6
             }
             out.s[at] = s;
             out.error[at] = error + 8 * U * magnitude;
+            /* A sum of whole numbers is exact; so is a score where nothing else is added. */
+            bool alone = size == 0 || (p->opt.softcap == 0 && !p->bias.t);
+            if (is_large(s) && alone && !p->slopes.t && whole && size < 0x1p24)
+                out.error[at] = 0;
         }
     return out;
 }

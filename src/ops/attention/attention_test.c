@@ -28,7 +28,7 @@ static row_sums sum_row(const attention_problem *p, const double *s, const doubl
     for (int64_t j = 0; j <= n && r.max > -INFINITY; j++) {
         double x = j < n ? s[j] : sink, e = x == -INFINITY ? 0 : exp(x - r.max);
         r.sum += e;
-        weighted += e == 0 ? 0 : e * ((j < n ? error[j] : 0) + 8 * U * (1 + fabs(x) + fabs(r.max)));
+        weighted += e == 0 ? 0 : e * ((j < n ? error[j] : 0) + 8 * U * (1 + attention_size(x, r.max, 0)));
     }
     r.error = (r.sum > 0 ? weighted / r.sum : 0) + sum_factor(n + 1) * U + (double)n * 0x1p-120;
     return r;
@@ -52,11 +52,11 @@ static void oracle_row(const attention_problem *p, const attention_scores *s, in
             double x = s->s[at + j];
             if (x == -INFINITY || (s->z[at + j] == 0 && isfinite(lse)))
                 continue;
-            double v = attention_value(p, b, r, j, hk, c), e = exp(x - lse) * s->z[at + j];
-            double relative = s->error[at + j] + 8 * U * (1 + fabs(x) + fabs(lse) + fabs(sums.max));
+            double v = attention_value(p, b, r, j, hk, c), e = exp(x - sums.max) / sums.sum * s->z[at + j];
+            double relative = s->error[at + j] + 8 * U * (1 + attention_size(x, sums.max, lse));
             o += e * v;
             size += fabs(e * v);
-            off += fabs(e * v) * (expm1(relative) + p->half_p + p->half_v);
+            off += e == 0 ? 0 : fabs(e * v) * (expm1(relative) + p->half_p + p->half_v);
             tiny += fabs(v);
         }
         if (isnan(lse))

@@ -5,7 +5,8 @@
  * that for bf16 and fp8, whose instructions round sums of products to odd):
  *   a score s_ij       E = SUM(D) U |scale| sum|q k|, 8 U for each of the magnitudes added to it; k brought to q's type
  *                      from i8 adds half a unit of that type to each product
- *   p_ij, relative     E + 8 U (1 + |s_ij| + |lse_i| and |maximum|): exponents are formed in f32
+ *   p_ij, relative     E + 8 U (1 + |s_ij| + |lse_i| and |maximum|): exponents are formed in f32; from 2^20 on (of the
+ *                      maximum, or of backward's lse) with |s_ij - it| instead: differences are formed first
  *   p_ij, absolute     2^-120: what is smaller counts as 0
  *   a product with p   half a unit of the type it is rounded to, relative; f16: 2^-25 absolute, too
  *   sums of products   SUM(n) U sum|products|, and as many U again for what the maximum's changes rescale
@@ -66,6 +67,8 @@ double attention_value(const attention_problem *p, int64_t b, const attention_ra
 /* Where bias element (b, h, i, j) is. */
 int64_t attention_bias_place(suite_column x, int64_t b, int64_t h, int64_t i, int64_t j);
 double attention_slope(const attention_problem *p, int64_t b, int64_t h);
+/* The magnitudes that the exponent x - from is rounded by; more: one that counts where from is not large. */
+double attention_size(double x, double from, double more);
 
 /* The case of one batch alone. */
 int64_t attention_row(const suite_case *c, int64_t row, suite_case *one, suite_slice *slice);
