@@ -21,7 +21,8 @@
  *
  * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU
  * instruction set ("scalar", "neon", "avx2", ...); SAKER_CUDA_ISA=sm80 runs the portable CUDA kernels on every GPU;
- * SAKER_THREADS=<n> limits the threads. A value that makes no sense is ignored, with one warning line.
+ * SAKER_THREADS=<n> limits the threads; SAKER_PAST_BYTES=<n> is from how many bytes of outputs on x86-64 writes them
+ * past the caches (0: never). A value that makes no sense is ignored, with one warning line.
  */
 #ifndef SAKER_H
 #define SAKER_H
@@ -236,8 +237,9 @@ SAKER_API saker_status saker_context_check(saker_context *ctx);
 
 /* Scratch bytes that a call with these arguments needs; args are checked as in the call. op is the name, "rms_norm". */
 SAKER_API saker_status saker_workspace_bytes(saker_context *ctx, const char *op, const void *args, size_t *bytes);
-/* Which kernel would run with these arguments and why others would not, as text; needs no data, launches nothing.
- * Writes at most size bytes, always terminated. The status is that of the call itself. */
+/* Which kernel would run with these arguments and why others would not, as text; reads no element, launches nothing
+ * (pointers are checked as in the call). Writes at most size bytes, always terminated. The status is that of the call
+ * itself. */
 SAKER_API saker_status saker_explain(saker_context *ctx, const char *op, const void *args, char *text, size_t size);
 
 /* ================================================================ 5. Operations
@@ -478,6 +480,7 @@ typedef struct saker_softmax_args {
     float scale;              /* 0: 1 */
     int32_t causal;           /* 1: as said above; x has at least two dimensions */
     int32_t log;              /* 1: log_softmax */
+    int32_t reserved;         /* 0 */
 } saker_softmax_args;
 SAKER_API saker_status saker_softmax(saker_context *ctx, const saker_softmax_args *args);
 
@@ -495,6 +498,7 @@ typedef struct saker_softmax_backward_args {
     float scale; /* 0: 1 */
     int32_t causal;
     int32_t log;
+    int32_t reserved; /* 0 */
 } saker_softmax_backward_args;
 SAKER_API saker_status saker_softmax_backward(saker_context *ctx, const saker_softmax_backward_args *args);
 /* How the losses of rows become one number. */
@@ -697,6 +701,7 @@ typedef struct saker_rope_backward_args {
     int32_t no_truncate;
     int32_t norm;
     int32_t accumulate; /* 1: dq_weight and dk_weight += instead of = */
+    int32_t reserved;   /* 0 */
 } saker_rope_backward_args;
 SAKER_API saker_status saker_rope_backward(saker_context *ctx, const saker_rope_backward_args *args);
 
@@ -740,6 +745,7 @@ typedef struct saker_activation_args {
     int32_t quant;               /* saker_quant, up to BLOCK */
     float alpha;                 /* SWIGLU_OAI; 0: 1.702 */
     float limit;                 /* SWIGLU_OAI; 0: 7 */
+    int32_t reserved;            /* 0 */
 } saker_activation_args;
 SAKER_API saker_status saker_activation(saker_context *ctx, const saker_activation_args *args);
 
@@ -765,6 +771,7 @@ typedef struct saker_activation_backward_args {
     float alpha;
     float limit;
     int32_t accumulate; /* 1: dbias += instead of = */
+    int32_t reserved;   /* 0 */
 } saker_activation_backward_args;
 SAKER_API saker_status saker_activation_backward(saker_context *ctx, const saker_activation_backward_args *args);
 
@@ -793,6 +800,7 @@ typedef struct saker_dequantize_args {
     const saker_tensor *y;     /* out: [..., N] float */
     int64_t group;             /* GROUP: as in quantize; otherwise 0 */
     int32_t quant;             /* saker_quant */
+    int32_t reserved;          /* 0 */
 } saker_dequantize_args;
 SAKER_API saker_status saker_dequantize(saker_context *ctx, const saker_dequantize_args *args);
 
@@ -821,7 +829,7 @@ typedef enum saker_gemm_schedule {
  *
  * a is [..., M, K], b is [..., K, N], c and d are [..., M, N], each with any strides: a transposed matrix is a view.
  * Leading dimensions are batches: those of a and b are broadcast against each other (aligned at the right, sizes equal
- * or 1), d has the result, and those of c and of the scales are broadcast to it.
+ * or 1), d has the result, and those of c, saved and the scales are broadcast to it; pre has all of them.
  *
  * Types of a and b: f32 and f32; f16 and f16; bf16 and bf16; e4m3 or e5m2, any pair; i8 and i8; i32 and i32; and with
  * GROUP scaling f16, bf16 or i8 activations with i8 or i4 weights (i8 with i4 only). c, bias, d, pre and saved are
@@ -866,6 +874,7 @@ typedef struct saker_gemm_args {
     int32_t fast_accum;          /* 1: a GPU may keep the sums of fp8 products short, as above */
     int32_t schedule;            /* saker_gemm_schedule */
     int32_t b_packed;            /* 1: b is [K, N] as gemm_pack wrote it; CPU only */
+    int32_t reserved;            /* 0 */
 } saker_gemm_args;
 SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *args);
 
@@ -895,6 +904,7 @@ typedef struct saker_gemm_pack_args {
     int32_t scaling;             /* saker_gemm_scaling */
     int32_t gated;               /* saker_gated */
     int32_t for_a;               /* saker_gemm_for */
+    int32_t reserved;            /* 0 */
 } saker_gemm_pack_args;
 SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack_args *args);
 
@@ -910,9 +920,10 @@ SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack
  *
  * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; on the CPU a group has the
  * bits of gemm with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end
- * elsewhere than at T are kept within those; rows of no group give zeros, as does a row whose gather is outside of a; a
- * row whose scatter is outside of d is dropped. saker_context_check then reports BAD_INDEX. A GPU reads offsets, gather
- * and scatter when the kernel runs; the host never waits for them. */
+ * elsewhere than at T are kept within those. Rows of no group give zeros in d and in pre; with scatter only in pre, and
+ * the rows of d that they name are not written. A row whose gather is outside of a counts as a row of zeros; one whose
+ * scatter is outside of d is dropped, its pre is written. saker_context_check then reports BAD_INDEX. A GPU reads
+ * offsets, gather and scatter when the kernel runs; the host never waits for them. */
 typedef struct saker_grouped_gemm_args {
     uint64_t struct_size;
     const saker_tensor *a;       /* [T, K]; along_k [M, T] */
@@ -1184,7 +1195,7 @@ typedef struct saker_level_info {
 } saker_level_info;
 SAKER_API int32_t saker_level_count(void);
 SAKER_API saker_level_info saker_level_at(int32_t index);
-/* Threads a context with threads = 0 uses: allowed cores, cgroup quota, SAKER_THREADS. */
+/* Threads a context with threads = 0 uses: allowed cores, cgroup v2 quota, SAKER_THREADS. */
 SAKER_API int32_t saker_thread_count(void);
 
 /* CUDA devices the driver shows. 0 with a sentence in *why (never NULL afterwards) when there are none. why may be

@@ -276,6 +276,23 @@ static void struct_sizes(fixture *f)
     fixture_reset(f);
 }
 
+/* What no field covers is the member `reserved`: there is no padding, whose bytes nobody sets. */
+static void reserved_member(fixture *f)
+{
+    bool covered[SUITE_ARGS_BYTES] = {false};
+    for (int k = 0; k < f->op->n_fields; k++) {
+        const saker_field *field = &f->op->fields[k];
+        int kind = field->kind;
+        bool word = kind == SAKER_FIELD_F32 || kind == SAKER_FIELD_BOOL || kind == SAKER_FIELD_ENUM;
+        memset(covered + field->offset, true, word ? 4 : 8);
+    }
+    for (uint32_t at = sizeof(uint64_t); at < f->op->args_size; at += 4)
+        if (!covered[at]) {
+            f->args[at] = 7;
+            expect(f, SAKER_UNSUPPORTED, "reserved", "that is not 0");
+        }
+}
+
 static void null_arguments(fixture *f)
 {
     CHECK(saker_call(NULL, f->op, f->args) == SAKER_NULL_POINTER);
@@ -340,6 +357,7 @@ static void check_op(const suite *s)
             wrong_shapes(&f, i, field->name);
             wrong_memory(&f, i, field);
         }
+        reserved_member(&f);
         aliases(&f);
         workspace(&f);
         /* These succeed for some arguments, so they come last: outputs may be written. */

@@ -48,6 +48,9 @@ static void contexts(void)
     c = good, c.flags = 2, expect_no_context(&c, SAKER_UNSUPPORTED, "flags");
     c = good, c.flags = (uint64_t)1 << 63, expect_no_context(&c, SAKER_UNSUPPORTED, "flags");
     c = good, c.reserved = 1, expect_no_context(&c, SAKER_UNSUPPORTED, "reserved");
+    c = good, c.stream = &c, expect_no_context(&c, SAKER_INVALID_ARG, "stream");
+    c = good, c.device_id = 1, expect_no_context(&c, SAKER_INVALID_ARG, "device_id");
+    c = good, c.parallel_width = 2, expect_no_context(&c, SAKER_INVALID_ARG, "parallel_width");
     c = good, c.isa = "sse2.718", expect_no_context(&c, SAKER_UNSUPPORTED, "sse2.718");
     c = good, c.isa = "", expect_no_context(&c, SAKER_UNSUPPORTED, "isa");
 

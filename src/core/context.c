@@ -39,6 +39,13 @@ static saker_status read_config(skr_call *call, const saker_config *given, saker
     if (c->threads < 0 || c->parallel_width < 0)
         return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: %s is %d, expected 0 or more",
                         c->threads < 0 ? "threads" : "parallel_width", c->threads < 0 ? c->threads : c->parallel_width);
+    if (c->parallel_width && !c->parallel_for)
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "saker_context_create: parallel_width is %d but parallel_for is NULL, expected both",
+                        c->parallel_width);
+    if (c->device_type == SAKER_CPU && (c->device_id || c->stream))
+        return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: %s, expected %s on the CPU",
+                        c->stream ? "stream is given" : "device_id is not 0", c->stream ? "NULL" : "0");
     if (c->check_level < 0 || c->check_level > 3)
         return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: check_level is %d, expected 0 to 3",
                         c->check_level);

@@ -156,8 +156,9 @@ static inline size_t skr_align_up(size_t n, size_t a)
 
 typedef struct skr_op {
     saker_op_info info;
-    uint32_t v1_size;  /* size of the argument struct in its first version */
-    uint32_t job_size; /* at most SKR_JOB_BYTES */
+    uint32_t v1_size;     /* size of the argument struct in its first version */
+    uint32_t reserved_at; /* where its member `reserved` is, which must be 0; 0: it has none */
+    uint32_t job_size;    /* at most SKR_JOB_BYTES */
     /* views[i] belongs to fields[i]; args is complete (grown with zeros when the caller's struct is older). Returns OK
      * with *empty set when there is nothing to compute. */
     saker_status (*check)(skr_call *call, const skr_view *views, const void *args, void *job, bool *empty);

@@ -40,6 +40,11 @@ static saker_status take_args(skr_call *call, const void *given, unsigned char *
     size_t known = size < op->info.args_size ? (size_t)size : op->info.args_size;
     memcpy(args, given, known);
     memset(args + known, 0, op->info.args_size - known);
+    int32_t reserved = 0;
+    if (op->reserved_at)
+        memcpy(&reserved, args + op->reserved_at, sizeof reserved);
+    if (reserved)
+        return skr_fail(call, SAKER_UNSUPPORTED, "reserved is %d, expected 0", reserved);
     return SAKER_OK;
 }
 

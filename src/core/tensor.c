@@ -215,7 +215,7 @@ saker_status skr_last_contiguous(skr_call *call, const skr_view *v)
     if (v->ndim == 0)
         return skr_fail(call, SAKER_INVALID_ARG, "%s has no dimensions, expected at least 1", v->name);
     int64_t stride = v->stride[v->ndim - 1];
-    if (v->shape[v->ndim - 1] > 1 && stride != 1)
+    if (v->count && v->shape[v->ndim - 1] > 1 && stride != 1)
         return skr_fail(call, SAKER_INVALID_ARG, "%s has stride %lld in its last dimension, expected 1", v->name,
                         (long long)stride);
     return SAKER_OK;

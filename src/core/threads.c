@@ -265,9 +265,11 @@ static int count_allowed(void)
     if (text && *text) {
         char *end;
         long wanted = strtol(text, &end, 10);
-        if (*end || wanted < 1)
-            skr_warn("SAKER_THREADS=%.40s is ignored: expected a number from 1", text);
-        else if (wanted < n)
+        static _Atomic bool warned;
+        if (*end || wanted < 1) {
+            if (!atomic_exchange(&warned, true))
+                skr_warn("SAKER_THREADS=%.40s is ignored: expected a number from 1", text);
+        } else if (wanted < n)
             n = (int)wanted;
     }
     return n < 1 ? 1 : n > MAX_WORKERS + 1 ? MAX_WORKERS + 1 : n;
@@ -275,17 +277,11 @@ static int count_allowed(void)
 
 int skr_allowed_threads(void)
 {
-    static _Atomic int known;
-    int n = atomic_load_explicit(&known, memory_order_acquire);
+    static _Atomic int known; /* no lock: a child of fork() would wait for its holder forever */
+    int n = atomic_load(&known);
     if (!n) {
-        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* so that a warning comes once */
-        pthread_mutex_lock(&lock);
-        n = atomic_load(&known);
-        if (!n) {
-            n = count_allowed();
-            atomic_store_explicit(&known, n, memory_order_release);
-        }
-        pthread_mutex_unlock(&lock);
+        int counted = count_allowed();
+        n = atomic_compare_exchange_strong(&known, &n, counted) ? counted : n; /* the first one's */
     }
     return n;
 }

@@ -158,6 +158,7 @@ const skr_op skr_op_adamw = {
              .n_fields = N_FIELDS,
              .args_size = sizeof(saker_adamw_args)},
     .v1_size = sizeof(saker_adamw_args),
+    .reserved_at = offsetof(saker_adamw_args, reserved),
     .job_size = sizeof(skr_adamw_job),
     .check = check,
     .plan = plan,

@@ -64,7 +64,7 @@ static const saker_field merge_fields[N_M_FIELDS] = {
 
 typedef struct options {
     float smoothing, z_loss, softcap;
-    int32_t reduction, has_ignore_index, reserved;
+    int32_t reduction, has_ignore_index;
     int64_t ignore_index, vocab_start, vocab;
 } options;
 
@@ -79,8 +79,6 @@ static saker_status check_options(skr_call *call, const options *o)
     if (!o->has_ignore_index && o->ignore_index)
         return skr_fail(call, SAKER_INVALID_ARG, "ignore_index is %lld but has_ignore_index is 0, expected 1",
                         (long long)o->ignore_index);
-    if (o->reserved)
-        return skr_fail(call, SAKER_UNSUPPORTED, "reserved is %d, expected 0", o->reserved);
     if (o->vocab_start < 0)
         return skr_fail(call, SAKER_INVALID_ARG, "vocab_start is %lld, expected 0 or more", (long long)o->vocab_start);
     if (o->vocab < 0 || o->vocab > SKR_HUGE)
@@ -174,8 +172,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     static const skr_alias_pair allowed[] = {{LOGITS, DLOGITS}};
     const saker_cross_entropy_args *a = args;
     skr_cross_entropy_job *job = out;
-    options o = {a->label_smoothing, a->z_loss,       a->softcap,     a->reduction, a->has_ignore_index,
-                 a->reserved,        a->ignore_index, a->vocab_start, a->vocab};
+    options o = {a->label_smoothing,  a->z_loss,       a->softcap,     a->reduction,
+                 a->has_ignore_index, a->ignore_index, a->vocab_start, a->vocab};
     skr_row_builder b;
     memset(job, 0, sizeof *job);
     if (!v[LOSS].present && !v[LSE].present && !v[DLOGITS].present && !v[PARTIAL].present)
@@ -210,8 +208,8 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     static const skr_alias_pair allowed[] = {{B_LOGITS, B_DLOGITS}};
     const saker_cross_entropy_backward_args *a = args;
     skr_cross_entropy_job *job = out;
-    options o = {a->label_smoothing, a->z_loss,       a->softcap,     a->reduction, a->has_ignore_index,
-                 a->reserved,        a->ignore_index, a->vocab_start, a->vocab};
+    options o = {a->label_smoothing,  a->z_loss,       a->softcap,     a->reduction,
+                 a->has_ignore_index, a->ignore_index, a->vocab_start, a->vocab};
     skr_row_builder b;
     memset(job, 0, sizeof *job);
     SKR_TRY(check_common(call, &o, &v[B_LOGITS], &v[B_TARGET], &v[B_WEIGHT], &b, job));
@@ -343,6 +341,7 @@ const skr_op skr_op_cross_entropy = {
              .n_fields = N_FIELDS,
              .args_size = sizeof(saker_cross_entropy_args)},
     .v1_size = sizeof(saker_cross_entropy_args),
+    .reserved_at = offsetof(saker_cross_entropy_args, reserved),
     .job_size = sizeof(skr_cross_entropy_job),
     .check = check,
     .plan = plan,
@@ -355,6 +354,7 @@ const skr_op skr_op_cross_entropy_backward = {
              .n_fields = N_B_FIELDS,
              .args_size = sizeof(saker_cross_entropy_backward_args)},
     .v1_size = sizeof(saker_cross_entropy_backward_args),
+    .reserved_at = offsetof(saker_cross_entropy_backward_args, reserved),
     .job_size = sizeof(skr_cross_entropy_job),
     .check = check_backward,
     .plan = plan_backward,

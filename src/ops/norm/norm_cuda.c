@@ -1,4 +1,4 @@
-/* rms_norm_cuda.c - the CUDA half of rms_norm's plan: which kernel, how many blocks.
+/* norm_cuda.c - the CUDA half of the norms' plans: which kernel, how many blocks.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Families (docs/notes/norm_cuda.md): plain, ring, residual, quant and full row kernels, which read once with

@@ -219,6 +219,7 @@ const skr_op skr_op_dequantize = {
              .n_fields = N_D_FIELDS,
              .args_size = sizeof(saker_dequantize_args)},
     .v1_size = sizeof(saker_dequantize_args),
+    .reserved_at = offsetof(saker_dequantize_args, reserved),
     .job_size = sizeof(skr_quantize_job),
     .check = check_dequantize,
     .plan = plan_dequantize,

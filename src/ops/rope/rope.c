@@ -510,6 +510,7 @@ const skr_op skr_op_rope_backward = {
              .n_fields = sizeof backward_fields / sizeof *backward_fields,
              .args_size = sizeof(saker_rope_backward_args)},
     .v1_size = sizeof(saker_rope_backward_args),
+    .reserved_at = offsetof(saker_rope_backward_args, reserved),
     .job_size = sizeof(skr_rope_job),
     .check = check_backward,
     .plan = plan,

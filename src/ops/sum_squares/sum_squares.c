@@ -70,6 +70,7 @@ const skr_op skr_op_sum_squares = {
              .n_fields = N_FIELDS,
              .args_size = sizeof(saker_sum_squares_args)},
     .v1_size = sizeof(saker_sum_squares_args),
+    .reserved_at = offsetof(saker_sum_squares_args, reserved),
     .job_size = sizeof(skr_sum_squares_job),
     .check = check,
     .plan = plan,

@@ -117,8 +117,9 @@ static saker_status plan_cpu(skr_call *call, skr_topk_job *job, const skr_target
     job->room = skr_max(SKR_TOPK_INSERT, 2 * job->k + 128);
     job->scratch_bytes = (int64_t)skr_align_up(
         (size_t)(2 * job->room * (int64_t)sizeof(uint64_t) + job->k * (int64_t)sizeof(float)), 256);
-    skr_cpu_step(plan, 0, skr_ceil_div(job->rows.m, job->rows_per_task));
-    return skr_take_done(call, skr_mul(target->width, job->scratch_bytes), plan);
+    int64_t tasks = skr_ceil_div(job->rows.m, job->rows_per_task);
+    skr_cpu_step(plan, 0, tasks);
+    return skr_take_done(call, skr_mul(skr_min(target->width, tasks), job->scratch_bytes), plan);
 }
 
 static saker_status plan(skr_call *call, void *job, const skr_target *target, skr_plan *out)
@@ -148,6 +149,7 @@ const skr_op skr_op_topk = {
              .n_fields = N_FIELDS,
              .args_size = sizeof(saker_topk_args)},
     .v1_size = sizeof(saker_topk_args),
+    .reserved_at = offsetof(saker_topk_args, reserved),
     .job_size = sizeof(skr_topk_job),
     .check = check,
     .plan = plan,
