@@ -238,6 +238,32 @@ static void empty(void)
     saker_context_destroy(ctx);
 }
 
+/* ---------------------------------------------------------------- little work for many threads */
+
+static void lanes_of(void *user, int64_t n, void (*lane)(void *, int64_t), void *arg)
+{
+    (void)user;
+    for (int64_t i = 0; i < n; i++)
+        lane(arg, i);
+}
+
+/* Scratch memory is for the threads that have work. */
+static void wide_contexts(void)
+{
+    static float memory[16 * 64], result[64];
+    saker_tensor x = SAKER_TENSOR(memory, SAKER_F32, 1, 16, 1, 64), one = SAKER_TENSOR(memory, SAKER_F32, 1, 1, 1, 64);
+    saker_tensor o = SAKER_TENSOR(result, SAKER_F32, 1, 1, 1, 64);
+    size_t bytes[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        saker_config c = {.struct_size = sizeof c, .parallel_for = lanes_of, .parallel_width = i ? 4096 : 1};
+        saker_context *ctx = create(&c);
+        CHECK(saker_workspace_bytes(ctx, "attention", SAKER_ARGS(attention, .q = &one, .k = &x, .v = &x, .o = &o),
+                                    &bytes[i]) == SAKER_OK);
+        saker_context_destroy(ctx);
+    }
+    CHECK_TEXT(bytes[0] && bytes[1] == bytes[0], "%zu bytes for one thread, %zu for 4096", bytes[0], bytes[1]);
+}
+
 /* ---------------------------------------------------------------- many dimensions */
 
 /* Eight dimensions are fine as long as they merge to four groups of rows; more is refused in words. */
@@ -306,6 +332,7 @@ int main(void)
     questions();
     past_caches();
     empty();
+    wide_contexts();
     many_dims();
     helpers();
     return check_report("test_core");

@@ -1,4 +1,4 @@
-/* test_sentences.c - what a user reads when an argument of a norm is wrong, word for word.
+/* test_sentences.c - what a user reads when an argument of a norm or of attention is wrong, word for word.
  * SPDX-License-Identifier: Apache-2.0
  *
  * The sentence is part of the interface: operation, argument, what was found, what was expected. */
@@ -135,6 +135,22 @@ static void lifetime(void)
     CHECK(!strcmp(saker_context_error(ctx), "rms_norm: x is NULL, and it is required"));
 }
 
+/* Packed tokens that are one sequence: how many there are is known, and what belongs to them has as many. */
+static void packed_tokens(void)
+{
+    saker_tensor q = SAKER_TENSOR(memory[0], SAKER_F32, 8, 1, 16), o = SAKER_TENSOR(memory[1], SAKER_F32, 8, 1, 16);
+    saker_tensor few = SAKER_TENSOR(memory[2], SAKER_F32, 1, 1, 5, 8),
+                 codes = SAKER_TENSOR(memory[3], SAKER_I8, 8, 1, 16);
+    saker_tensor descales = SAKER_TENSOR(memory[4], SAKER_F32, 1, 1, 4);
+    expect(saker_attention(
+               ctx, SAKER_ARGS(attention, .q = &q, .k = &q, .v = &q, .o = &o, .bias = &few, .layout = SAKER_THD)),
+           SAKER_INVALID_ARG,
+           "attention: bias has shape [1, 1, 5, 8], expected one that can be repeated to [1, 1, 8, 8] (B, Hq, Sq, Sk)");
+    expect(saker_attention(ctx, SAKER_ARGS(attention, .q = &codes, .k = &codes, .v = &codes, .o = &o,
+                                           .q_descale = &descales, .descale_block = 1, .layout = SAKER_THD)),
+           SAKER_INVALID_ARG, "attention: q_descale has shape [1, 1, 4], expected [1, 1, blocks of 1 tokens]");
+}
+
 int main(void)
 {
     if (saker_context_create(&ctx, NULL))
@@ -142,6 +158,7 @@ int main(void)
     forward();
     backward();
     layer_norm();
+    packed_tokens();
     lifetime();
     saker_context_destroy(ctx);
     return check_report("test_sentences");
