@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct collection {
@@ -144,7 +145,8 @@ int cli_bench(int argc, char **argv)
     if (baseline && !old)
         return cli_failed("%s", error);
     /* Whether it can be written is known before the run; what it holds stays until there are rows. */
-    bool fresh = out && access(out, F_OK);
+    struct stat there;
+    bool fresh = out && lstat(out, &there);
     FILE *file = out ? fopen(out, "a") : NULL;
     if (out && !file) {
         json_free(old);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "report.h"
 
@@ -110,10 +111,13 @@ static int make_folder(const char *folder, char *path, size_t size)
             return cli_failed("cannot make the folder '%s': %s", path, strerror(errno));
         *slash = '/';
     }
+    bool fresh = access(path, F_OK);
     FILE *file = fopen(path, "a"); /* an older report stays until there is a new one */
     if (!file)
         return cli_failed("cannot write '%s': %s", path, strerror(errno));
     fclose(file);
+    if (fresh)
+        remove(path);
     return -1;
 }
 

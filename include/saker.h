@@ -1040,8 +1040,8 @@ SAKER_API saker_status saker_attention(saker_context *ctx, const saker_attention
  *   dslopes = - sum of ds_ij |i + diagonal - j|;  dsinks = sum over i of e^(sink - lse_i) (dlse_i - delta_i)
  *
  * q, k, v and all options are what forward was given, o and lse what it gave (p is computed again from lse; where that
- * is -infinity, p is 0, and on a GPU where it is 2^26 or more in size: rows masked by large finite numbers). They are
- * float: a quantised forward has the gradients of its dequantised inputs. d_o has o's
+ * is -infinity, or 2^26 or more in size, p is 0: rows that see nothing, or are masked by large finite numbers). They
+ * are float: a quantised forward has the gradients of its dequantised inputs. d_o has o's
  * type and shape; dlse, of lse's shape, is a gradient that arrives at lse. p and ds are rounded to q's type before
  * they multiply, where that is a half type; sums are f32. Any output may be left out, but not all; each gradient has
  * its tensor's shape and any float type (dslopes, dsinks: f32). With accumulate all of them are added to what the

@@ -118,6 +118,10 @@ typedef struct skr_attention_cpu {
     int64_t bias_blocks_q, bias_blocks_k;
 } skr_attention_cpu;
 
+/* From here on an lse, in size, has lost log(sum): f32 has steps of 8 there. Such rows, mostly masked by large finite
+ * numbers, take no part in the gradients. Nor do those that see nothing, of -infinity. */
+#define SKR_ATTENTION_NO_PART 0x1p26f
+
 /* CUDA: what a kernel knows of the options (attention_forward.cuh). */
 enum { SKR_ATTENTION_PLAIN, SKR_ATTENTION_SCORED, SKR_ATTENTION_ANY };
 

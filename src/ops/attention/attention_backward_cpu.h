@@ -75,7 +75,7 @@ static queries_t take_queries(const job_t *job, int64_t b, int64_t h, int64_t to
                  scratch + c->in_do);
     for (int64_t r = 0; r < rows; r++) {
         float lse = r < n ? job->lse.data[stat_at(job, &job->lse, b, token + r, h)] : -__builtin_inff();
-        q.lse[r] = lse == -__builtin_inff() ? __builtin_inff() : lse;
+        q.lse[r] = __builtin_fabsf(lse) >= SKR_ATTENTION_NO_PART ? __builtin_inff() : lse;
         q.delta[r] = r < n ? delta_of(job, b, token + r, h) : 0;
     }
     return q;
@@ -84,23 +84,23 @@ static queries_t take_queries(const job_t *job, int64_t b, int64_t h, int64_t to
 /* ---------------------------------------------------------------- one tile */
 
 /* Queries whose lse is large, or NaN; not those without p. */
-SKR_FN vm is_odd(vf lse)
+SKR_FN vm needs_care(vf lse)
 {
     vf size = v_select(v_eq(lse, v_set1(__builtin_inff())), v_set1(0.0f), v_abs(lse));
     return v_ne(v_at_most(size, v_set1(LARGE)), size);
 }
 
 /* Their scores become s - lse, at most 0: above it they are by rounding. What is not seen stays so beside a NaN. */
-static void subtract_odd(int nr, int n, float unit, const float *lse, float *s)
+static void subtract_lse(int nr, int n, float unit, const float *lse, float *s)
 {
     const vf none = v_set1(-__builtin_inff()), zero = v_set1(0.0f);
     for (int r = 0; r < nr; r += SKR_LANES) {
         vf of_row = v_load(SKR_F32, lse, r);
-        vm odd = is_odd(of_row);
-        for (int k = 0; vm_any(odd) && k < n; k++) {
+        vm care = needs_care(of_row);
+        for (int k = 0; vm_any(care) && k < n; k++) {
             vf x = v_load(SKR_F32, s, k * nr + r), y = v_min(v_sub(v_mul(x, v_set1(unit)), of_row), zero);
             y = v_select(v_eq(x, none), none, y);
-            v_store_float(SKR_F32, s, k * nr + r, v_select(odd, y, x));
+            v_store_float(SKR_F32, s, k * nr + r, v_select(care, y, x));
         }
     }
 }
@@ -141,8 +141,8 @@ SKR_IN_ORDER SKR_TAIL void finish_tile(int nr, int n, float factor, const float 
 {
     for (int r = 0; r < nr; r += SKR_LANES) {
         vf of_row = v_load(SKR_F32, lse, r), base = v_neg(v_mul(of_row, v_set1(LOG2E)));
-        vm odd = is_odd(of_row);
-        tile_row w = {v_select(odd, v_set1(LOG2E), v_set1(factor)), v_select(odd, v_set1(0.0f), base),
+        vm care = needs_care(of_row);
+        tile_row w = {v_select(care, v_set1(LOG2E), v_set1(factor)), v_select(care, v_set1(0.0f), base),
                       v_load(SKR_F32, delta, r), v_eq(of_row, v_set1(__builtin_inff()))};
         for (int k = 0; k < n; k += 4) {
             int at = k * nr + r;
@@ -171,7 +171,7 @@ static void gradient_tile(const panel_t *p, const queries_t *q, int64_t a, int64
         micro(c->s_kind, c->dv_pad, v, d_o, dp + at * nr);
     if (keep)
         make_keep(p, j0, n, keep);
-    subtract_odd(nr, n, score_unit(p), q->lse + a * nr, s);
+    subtract_lse(nr, n, score_unit(p), q->lse + a * nr, s);
     finish_tile(nr, n, factor, q->lse + a * nr, q->delta + a * nr, keep, s, dp);
 }
 

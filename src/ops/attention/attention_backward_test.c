@@ -57,6 +57,8 @@ static row row_of(const attention_problem *p, int64_t b, int64_t h, int64_t i)
     const attention_range *r = &p->range[b];
     int64_t stat = attention_stat(p, b, r->q + i, h);
     row out = {.lse = p->lse.v[stat]};
+    if (fabs(out.lse) >= 0x1p26) /* such rows take no part */
+        out.lse = -INFINITY;
     double size = 0;
     for (int64_t c = 0; c < p->d_v; c++) {
         double x = *attention_at(p, p->d_o, b, r->q + i, h, c) * *attention_at(p, p->o, b, r->q + i, h, c);

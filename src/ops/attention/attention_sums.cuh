@@ -37,8 +37,8 @@ SKR_DEVICE float attention_delta(const skr_attention_job &job, const char *o, co
 }
 
 /* (lse in base 2, delta - dlse), eight lanes for each query and head. Where nothing is seen lse becomes +infinity, so
- * that every exponential against it is 0; and where lse is so large that steps of f32 in base 2 are: rows that are
- * masked by finite numbers. And the sums of dq become 0. */
+ * that every exponential against it is 0, and where it is too large (SKR_ATTENTION_NO_PART). And the sums of dq become
+ * 0. */
 SKR_DEVICE void attention_make_stats(const skr_attention_job &job)
 {
     wait_for_previous();
@@ -63,7 +63,7 @@ SKR_DEVICE void attention_make_stats(const skr_attention_job &job)
             if (job.dlse.data)
                 sum -= job.dlse.data[b * job.dlse.batch + h * job.dlse.head + i * job.dlse.token];
             stats[h * tokens + token] =
-                make_float2(fabsf(lse) >= 0x1p26f ? __builtin_huge_valf() : lse * SKR_LOG2E, sum);
+                make_float2(fabsf(lse) >= SKR_ATTENTION_NO_PART ? __builtin_huge_valf() : lse * SKR_LOG2E, sum);
         }
     }
 }
