@@ -264,8 +264,7 @@ static void check_shapes_refused(void)
     saker_grouped_gemm_args g = {.struct_size = sizeof g, .a = &rows, .b = &weights, .offsets = &offsets, .d = &to};
     static const char *const sentences[] = {
         "grouped_gemm: b_scale has shape [3, 6], expected [2, 6] from b and offsets",
-        "grouped_gemm: b_scale has shape [3, 1, 1], expected [2, 1, 1] from b and "
-        "offsets"};
+        "grouped_gemm: b_scale has shape [3, 1, 1], expected [2, 1, 1] from b and offsets"};
     for (int i = 0; i < 2; i++) {
         g.scaling = i ? SAKER_GEMM_SCALE_BLOCK : SAKER_GEMM_SCALE_ROW_COLUMN;
         g.b_scale = i ? &blocks : &scales;

@@ -43,9 +43,11 @@ static saker_status read_config(skr_call *call, const saker_config *given, saker
         return skr_fail(call, SAKER_INVALID_ARG,
                         "saker_context_create: parallel_width is %d but parallel_for is NULL, expected both",
                         c->parallel_width);
-    if (c->device_type == SAKER_CPU && (c->device_id || c->stream))
-        return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: %s, expected %s on the CPU",
-                        c->stream ? "stream is given" : "device_id is not 0", c->stream ? "NULL" : "0");
+    if (c->device_type == SAKER_CPU && c->device_id)
+        return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: device_id is %d, expected 0 on the CPU",
+                        c->device_id);
+    if (c->device_type == SAKER_CPU && c->stream)
+        return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: stream is given, expected NULL on the CPU");
     if (c->check_level < 0 || c->check_level > 3)
         return skr_fail(call, SAKER_INVALID_ARG, "saker_context_create: check_level is %d, expected 0 to 3",
                         c->check_level);

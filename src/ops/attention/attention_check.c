@@ -201,8 +201,8 @@ static saker_status check_matrix(skr_call *call, const skr_view *v, skr_attentio
         int at = missing + i;
         dim[at] = v->shape[i];
         stride[at] = dim[at] == 1 ? 0 : v->stride[i];
-        bool longer = job->packed && at >= 2 && (job->cu_q.data || dim[at] > full[at]);
-        fits = dim[at] == 1 || dim[at] == full[at] || longer;
+        bool padded = job->packed && at >= 2 && (job->cu_q.data || dim[at] > full[at]);
+        fits = dim[at] == 1 || dim[at] == full[at] || padded;
     }
     if (!fits && job->cu_q.data)
         return skr_fail(call, SAKER_INVALID_ARG,

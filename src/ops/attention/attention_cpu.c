@@ -346,18 +346,18 @@ static void rows_of_head(const job_t *job, const seq_t *s, int64_t b, int64_t h,
     int64_t o_size = c->v_panels * c->v_tile.mr * nr, q_bytes = nr * c->d_pad * kind_bytes(c->s_kind);
     float *o = (float *)(scratch + c->in_o), *sums = (float *)(scratch + c->in_sums);
     float sink = job->sinks.data ? scale_at(&job->sinks, 0, h, 0) : -__builtin_inff();
-    const panel_t any = panel_of(job, s, b, h, i0);
     int64_t first = s->s.k_len, end = 0;
     pack_queries(job, c->s_kind, &c->s_tile, &job->q, job->d, b, h, s->s.q + i0, n, scratch + c->in_stage,
                  scratch + c->in_q);
     __builtin_memset(o, 0, (size_t)(panels * o_size) * 4);
-    for (int64_t r = 0; r < panels * nr; r++) {
-        sums[r] = sink * LOG2E;
-        sums[panels * nr + r] = sink == -__builtin_inff() ? 0 : 1;
-        sums[2 * panels * nr + r] = sink / score_unit(&any);
-    }
     for (int64_t a = 0; a < panels; a++) {
         panel_t p = panel_of(job, s, b, h, i0 + a * nr);
+        running w = running_of(sums, panels, nr, a);
+        for (int r = 0; r < nr; r++) {
+            w.max[r] = sink * LOG2E;
+            w.sum[r] = sink == -__builtin_inff() ? 0 : 1;
+            w.top[r] = sink / score_unit(&p);
+        }
         int64_t from, to;
         panel_range(&p, &from, &to);
         first = least(first, from);
