@@ -470,6 +470,9 @@ void emu_tensor_load(uint32_t to, const void *map, uint32_t barrier, int x, int 
 
 void emu_tensor_store(const void *map, uint32_t from, int x, int y, int z)
 {
+    const tensor_map *m = (const tensor_map *)map;
+    if (m->dims[0] * (uint64_t)element_bytes(m) % 16) /* as an H200 does: zeros follow a row's end */
+        die("a tensor store whose rows do not end at a multiple of 16 bytes: what follows would be overwritten");
     me().stores.open.push_back({map, from, x, y, z});
 }
 

@@ -87,6 +87,27 @@ static void wide_function_cases(void)
     }
 }
 
+/* Rows of d begin at a multiple of 16 bytes and do not end at one: the copy engine would write past them. */
+static void ragged_end_cases(void)
+{
+    static const struct {
+        saker_type type, d;
+        int m, n, ld;
+    } ends[] = {{SAKER_BF16, SAKER_BF16, 1, 100, ROWS},
+                {SAKER_F16, SAKER_F16, 1, 2, ROWS},
+                {SAKER_BF16, SAKER_F16, 1, 7, ROWS},
+                {SAKER_F16, SAKER_F16, 3, 123, GAPS},
+                {SAKER_E4M3, SAKER_BF16, 130, 11, GAPS}};
+    foreach (i, ends) {
+        spec s = {.a = ends[i].type, .b = ends[i].type, .d = ends[i].d, .m = ends[i].m, .n = ends[i].n, .k = 64};
+        s.lb = COLS;
+        s.ld = ends[i].ld;
+        s.schedule = SAKER_GEMM_PERSISTENT;
+        s.cuda = "tma";
+        gemm_case(s);
+    }
+}
+
 /* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
 static void tma_cases(void)
 {
@@ -587,6 +608,7 @@ void gemm_cuda_cases(void)
 {
     tma_cases();
     middle_tile_cases();
+    ragged_end_cases();
     wide_function_cases();
     fp8_cases();
     few_cases();

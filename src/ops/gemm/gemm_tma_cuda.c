@@ -139,6 +139,11 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
 
 /* ---------------------------------------------------------------- the plan */
 
+static bool is_half(const skr_gemm_matrix *m)
+{
+    return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
+}
+
 bool skr_gemm_writes_itself(const skr_gemm_job *job)
 {
     const skr_gemm_matrix *d = &job->d;
@@ -148,14 +153,11 @@ bool skr_gemm_writes_itself(const skr_gemm_job *job)
         bits |= d->row * bytes;
     if (job->batch.m > 1)
         bits |= d->at.stride[0] * bytes;
+    if (is_half(d)) /* the copy engine writes whole sixteens, zeros behind a row's end */
+        bits |= width * bytes;
     return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
            job->gated != SKR_GEMM_INTERLEAVED && !(job->exact && job->bias.data) &&
            (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
-}
-
-static bool is_half(const skr_gemm_matrix *m)
-{
-    return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
 }
 
 int skr_gemm_plain_of(const skr_gemm_job *job)
