@@ -5,14 +5,17 @@
 #   make demo            set up this machine, build, show the library at work
 #   make test            set up this machine, build, run every test that needs no GPU
 #
-# Variables: CC, CFLAGS (added), BUILD (directory), CUDA=auto|0|1, NVCC, PREFIX and DESTDIR (install), TORCH=0 (leave PyTorch tests out), V=1 (show commands)
+# Variables: CC, CFLAGS, CPPFLAGS and LDFLAGS (added), BUILD (directory), CUDA=auto|0|1, NVCC, PREFIX, LIBDIR and DESTDIR (install), TORCH=0 (leave PyTorch tests out), V=1 (show commands)
 
 BUILD ?= build
 CUDA ?= auto
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 TORCH ?= 1
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
-CROSS := $(patsubst %gcc,%,$(filter %-gcc,$(notdir $(CC))))
+# objcopy and ar of this compiler: one for another architecture has its own.
+program = $(shell $(CC) -print-prog-name=$(1))
 Q := $(if $(V),,@)
 
 version = $(shell awk '/define SAKER_VERSION_$(1) /{print $$3}' include/saker.h)
@@ -62,7 +65,7 @@ CUDA_IMAGES := $(if $(CU),80$(comma)90$(comma)90a$(comma)ptx80)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-function -Werror
 # -g1: functions and lines. Variables would take as long as all else.
-BASE := -std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP
+BASE := -std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP $(CPPFLAGS)
 SOURCES := $(wildcard src/core/*.c src/cuda/*.c) $(filter-out src/cpu/table.c,$(wildcard src/cpu/*.c)) \
            $(filter-out %_cpu.c %_test.c,$(wildcard src/ops/*/*.c))
 KERNELS := $(wildcard src/ops/*/*_cpu.c) src/cpu/table.c
@@ -79,19 +82,21 @@ DEFINES_module := $(DEFINES_cuda)
 DEFINES_driver := $(DEFINES_cuda)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-cuda install python clean help setup-build setup-test summary
+.PHONY: all demo test test-cuda install uninstall python clean help setup-build setup-test summary
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: summary $(BUILD)/libsaker.so $(BUILD)/libsaker.a $(BUILD)/saker
+# The archive of the Python package has neither the command nor the tests.
+COMMAND := $(if $(wildcard cli/main.c),$(BUILD)/saker)
+all: summary $(BUILD)/libsaker.so $(BUILD)/libsaker.a $(COMMAND)
 
 summary:
 	@echo "saker $(VERSION): $(ARCH) levels $(LEVELS)$(if $(DROPPED), (not built: $(DROPPED): $(CC) does not know their flags)) | CUDA $(if $(CU),$(shell $(NVCC) --version | awk -F'release ' '/release/{sub(/,.*/,"",$$2);print "nvcc "$$2}') images $(CUDA_IMAGES),off)"
 
 # A change of flags rebuilds everything.
 STAMP := $(BUILD)/flags
-STATE := $(CC) $(CFLAGS) $(KERNEL_CFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(PTXASFLAGS) $(COMPRESS) $(ONLY)
+STATE := $(CC) $(CFLAGS) $(KERNEL_CFLAGS) $(LDFLAGS) $(BASE) $(LEVELS) $(WITH_CUDA) $(NVCCFLAGS) $(PTXASFLAGS) $(COMPRESS) $(ONLY)
 $(shell mkdir -p $(BUILD); [ "$$(cat $(STAMP) 2>/dev/null)" = '$(STATE)' ] || echo '$(STATE)' > $(STAMP))
 
 $(shell [ "$$(cat $(BUILD)/commit 2>/dev/null)" = '$(COMMIT)' ] || echo '$(COMMIT)' > $(BUILD)/commit)
@@ -140,15 +145,18 @@ $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 # ---------------------------------------------------------------- libraries and the command
 
 $(BUILD)/libsaker.so.$(VERSION): $(OBJECTS) src/saker.map
-	$(Q)$(CC) -shared $(CFLAGS) -Wl,-soname,libsaker.so.$(SOMAJOR) -Wl,--version-script=src/saker.map -Wl,--gc-sections -Wl,-z,defs -Wl,-z,noexecstack -pthread -o $@ $(OBJECTS) -ldl -lm
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,-soname,libsaker.so.$(SOMAJOR) -Wl,--version-script=src/saker.map -Wl,--gc-sections -Wl,-z,defs -Wl,-z,noexecstack -pthread -o $@ $(OBJECTS) -ldl -lm
 $(BUILD)/libsaker.so: $(BUILD)/libsaker.so.$(VERSION)
 	$(Q)ln -sf libsaker.so.$(VERSION) $(BUILD)/libsaker.so.$(SOMAJOR) && ln -sf libsaker.so.$(SOMAJOR) $@
 
 # One relocatable object whose internal symbols are local, so that nothing but saker_* can clash in a static link.
+# With -flto it must be machine code, for objcopy knows nothing else: gcc is told so, clang needs LDFLAGS=-fuse-ld=lld.
+LTO := $(filter -flto%,$(CFLAGS))
+MERGE := $(LTO) $(filter -fuse-ld=%,$(CFLAGS) $(LDFLAGS)) $(if $(LTO),$(if $(call accepts,-flinker-output=nolto-rel),-flinker-output=nolto-rel))
 $(BUILD)/libsaker.a: $(OBJECTS)
-	$(Q)$(CC) -r -nostdlib -o $(BUILD)/libsaker.o $(OBJECTS)
-	$(Q)$(CROSS)objcopy --localize-hidden $(BUILD)/libsaker.o
-	$(Q)rm -f $@ && $(CROSS)ar rcs $@ $(BUILD)/libsaker.o
+	$(Q)$(CC) -r -nostdlib $(MERGE) -o $(BUILD)/libsaker.o $(OBJECTS)
+	$(Q)$(call program,objcopy) --localize-hidden $(BUILD)/libsaker.o
+	$(Q)rm -f $@ && $(call program,ar) rcs $@ $(BUILD)/libsaker.o
 
 CLI_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard cli/*.c))
 SUITE_OBJECTS := $(SUITES) $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/suite_*.c))
@@ -160,10 +168,11 @@ $(BUILD)/obj/tests/%.o: tests/%.c $(STAMP)
 	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -Itests -c $< -o $@
 $(SUITES): BASE += -Itests
 $(BUILD)/saker: $(CLI_OBJECTS) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
-	$(Q)$(CC) $(CFLAGS) -pthread -o $@ $^ -ldl -lm
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ -ldl -lm
 
 # ---------------------------------------------------------------- set-up, demo, tests
 
+ifneq ($(COMMAND),)
 setup-build:
 	@sh tools/setup.sh build
 setup-test: setup-build
@@ -181,6 +190,10 @@ test: setup-test
 	wait $$setup && [ $$built = 0 ]
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build
 	@TORCH=$(TORCH) BUILD=$(BUILD) MAKE="$(MAKE)" sh tools/run_tests.sh
+else
+demo test test-cuda:
+	@echo "This archive holds the library and the Python package only: make $@ needs a checkout of the repository."; exit 1
+endif
 
 PY := $(firstword $(wildcard .venv/bin/python) python3)
 python: $(BUILD)/libsaker.so
@@ -189,23 +202,33 @@ python: $(BUILD)/libsaker.so
 # ---------------------------------------------------------------- install
 
 TO := $(DESTDIR)$(PREFIX)
+LIB := $(DESTDIR)$(LIBDIR)
+# Written here and installed with a mode of their own, whatever the umask is. @UP@: from LIBDIR to PREFIX, so that an
+# installation can be moved.
+configured = sed "s|@VERSION@|$(VERSION)|; s|@UP@|$$(realpath -ms --relative-to="$(LIBDIR)" "$(PREFIX)")|" tools/$(1).in > $(BUILD)/$(1) && \
+             install -m 644 $(BUILD)/$(1) "$(LIB)/$(2)"
 install: all
-	install -d "$(TO)/include" "$(TO)/lib/pkgconfig" "$(TO)/lib/cmake/saker" "$(TO)/bin"
+	install -d "$(TO)/include" "$(LIB)/pkgconfig" "$(LIB)/cmake/saker" $(if $(COMMAND),"$(TO)/bin")
 	install -m 644 include/saker.h "$(TO)/include"
-	install -m 644 $(BUILD)/libsaker.a "$(TO)/lib"
-	install -m 755 $(BUILD)/libsaker.so.$(VERSION) "$(TO)/lib"
-	ln -sf libsaker.so.$(VERSION) "$(TO)/lib/libsaker.so.$(SOMAJOR)"
-	ln -sf libsaker.so.$(SOMAJOR) "$(TO)/lib/libsaker.so"
-	install -m 755 $(BUILD)/saker "$(TO)/bin"
-	sed 's/@VERSION@/$(VERSION)/' tools/saker.pc.in > "$(TO)/lib/pkgconfig/saker.pc"
-	sed 's/@VERSION@/$(VERSION)/' tools/saker-config-version.cmake.in > "$(TO)/lib/cmake/saker/saker-config-version.cmake"
-	install -m 644 tools/saker-config.cmake "$(TO)/lib/cmake/saker"
+	install -m 644 $(BUILD)/libsaker.a "$(LIB)"
+	install -m 755 $(BUILD)/libsaker.so.$(VERSION) "$(LIB)"
+	ln -sf libsaker.so.$(VERSION) "$(LIB)/libsaker.so.$(SOMAJOR)"
+	ln -sf libsaker.so.$(SOMAJOR) "$(LIB)/libsaker.so"
+	$(if $(COMMAND),install -m 755 $(COMMAND) "$(TO)/bin")
+	$(call configured,saker.pc,pkgconfig)
+	$(call configured,saker-config.cmake,cmake/saker)
+	$(call configured,saker-config-version.cmake,cmake/saker)
+
+uninstall:
+	rm -f "$(TO)/include/saker.h" "$(TO)/bin/saker" "$(LIB)/libsaker.a" "$(LIB)/libsaker.so" "$(LIB)/libsaker.so.$(SOMAJOR)" \
+	  "$(LIB)/libsaker.so.$(VERSION)" "$(LIB)/pkgconfig/saker.pc"
+	rm -rf "$(LIB)/cmake/saker"
 
 clean:
 	rm -rf $(BUILD)
 
 help:
 	@sed -n 's/^# \{0,1\}//; 2,9p' Makefile
-	@echo "Other targets: python (extension in place), install, clean, test-cuda (on a GPU machine, no network), and what tests/tests.mk names"
+	@echo "Other targets: python (extension in place), install, uninstall, clean, test-cuda (on a GPU machine, no network), and what tests/tests.mk names"
 
 -include $(shell find $(BUILD)/obj $(BUILD)/cuda -name '*.d' 2>/dev/null)

@@ -21,6 +21,8 @@ class Build(build_ext):
         build.build_extension(target)
         directory = os.environ.get("SAKER_BUILD")
         if not directory:
+            build.need(os.environ.get("CC", "gcc").split()[0])
+            build.need("make")
             directory = os.path.abspath(os.path.join(self.build_temp, "saker"))
             inside = os.path.relpath(directory, ROOT)  # make takes no path with a space: not that of ROOT
             cuda = os.environ.get("SAKER_CUDA", "auto")
@@ -28,6 +30,11 @@ class Build(build_ext):
             command = ["make", f"-j{os.cpu_count() or 1}", f"BUILD={inside}", f"CUDA={cuda}", "CFLAGS=-g0"]
             subprocess.check_call(command + [f"{inside}/libsaker.so"], cwd=ROOT)
         build.place_library(directory, os.path.dirname(target))
+
+    def copy_extensions_to_source(self):
+        """For an editable installation, which imports from the source tree."""
+        super().copy_extensions_to_source()
+        build.place_library(os.path.join(self.build_lib, "saker"), build.PACKAGE)
 
     def get_outputs(self):
         outputs = super().get_outputs()

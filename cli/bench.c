@@ -114,7 +114,7 @@ int cli_bench(int argc, char **argv)
     cli_target target = {0};
     const char *op = NULL, *pattern = NULL, *out = NULL, *baseline = NULL;
     bool json = false, flush = false, overhead = false;
-    bench_state b = {.min_seconds = 0.5};
+    bench_state b = {.min_seconds = -1};
     const cli_option table[] = {
         CLI_TARGET_OPTIONS(target),
         {"--op", CLI_TEXT, &op, "NAME", "only this operation"},
@@ -123,7 +123,7 @@ int cli_bench(int argc, char **argv)
         {"--flush", CLI_FLAG, &flush, NULL, "empty the caches before each call (each call timed by itself)"},
         {"--cache", CLI_FLAG, &b.force_cache, NULL,
          "only cases in cache: one thread, many calls a timing, against a copy in cache"},
-        {"--overhead", CLI_FLAG, &overhead, NULL, "the host's cost of one call instead"},
+        {"--overhead", CLI_FLAG, &overhead, NULL, "the host's cost of one call, and of its check and plan, instead"},
         {"--out", CLI_TEXT, &out, "FILE", "write the rows as JSON, too"},
         {"--baseline", CLI_TEXT, &baseline, "FILE",
          "compare with rows written earlier; exit code 1 if something is slower than noise"},
@@ -138,6 +138,13 @@ int cli_bench(int argc, char **argv)
                          table, sizeof table / sizeof table[0], NULL);
     if (code >= 0)
         return code;
+    if (overhead && (op || pattern || b.min_seconds >= 0 || flush || b.force_cache))
+        return cli_usage("--overhead times one call of its own: --op, --case, --min-time, --flush and --cache do "
+                         "nothing there");
+    if (flush && b.force_cache)
+        return cli_usage("--flush empties the caches that --cache wants filled: give one of them");
+    if (b.min_seconds < 0)
+        b.min_seconds = 0.5;
     if (op && !suite_find(op))
         return cli_usage("--op: there is no operation '%s'; `saker list --names` shows them", op);
     char error[160];

@@ -97,7 +97,6 @@ typedef struct cli_machine {
     int n_caches;
     cli_cache cache[8];
     int online, allowed; /* cores */
-    double quota;        /* cores' worth of time the control group gives; 0: no limit */
     int64_t memory, available;
 } cli_machine;
 const cli_machine *cli_machine_get(void);

@@ -17,17 +17,15 @@ static void show_cpu(json_out *j)
         json_text(j, "kernel", m->kernel);
         json_int(j, "online_cores", m->online);
         json_int(j, "allowed_cores", m->allowed);
-        json_number(j, "quota_cores", m->quota);
         json_int(j, "threads", saker_thread_count());
         json_int(j, "memory_bytes", m->memory);
         json_int(j, "available_bytes", m->available);
         json_text(j, "huge_pages", m->huge_pages);
         json_begin(j, "caches", '[');
     } else {
-        printf("cpu       %s, %d cores online, %d allowed", m->cpu, m->online, m->allowed);
-        if (m->quota > 0)
-            printf(", quota %.1f cores", m->quota);
-        printf("; Saker uses %d threads\n", saker_thread_count());
+        int threads = saker_thread_count();
+        printf("cpu       %s, %d cores online, %d allowed; Saker uses %d thread%s%s\n", m->cpu, m->online, m->allowed,
+               threads, threads == 1 ? "" : "s", threads < m->allowed ? " (the cgroup's quota or SAKER_THREADS)" : "");
         printf("system    %s; memory %s, %s available; huge pages: %s\n", m->kernel, cli_size(m->memory, a),
                cli_size(m->available, b), m->huge_pages);
     }

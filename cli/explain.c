@@ -146,9 +146,11 @@ static int parse_field(const saker_op_info *op, const char *word, argument *argu
     int i = 0;
     while (i < op->n_fields && (strlen(op->fields[i].name) != length || strncmp(op->fields[i].name, word, length)))
         i++;
-    if (!equals || i == op->n_fields)
-        return cli_usage("%s has no argument '%.*s' (write name=value); `saker list %s` shows them", op->name,
-                         (int)length, word, op->name);
+    if (i == op->n_fields)
+        return cli_usage("%s has no argument '%.*s'; `saker list %s` shows them", op->name, (int)length, word,
+                         op->name);
+    if (!equals)
+        return cli_usage("'%s': the = and a value are missing; write %s=value", word, word);
     const saker_field *f = &op->fields[i];
     const char *text = equals + 1;
     char *end;

@@ -92,19 +92,6 @@ static void caches(cli_machine *m)
     }
 }
 
-static double cpu_quota(void)
-{
-    char text[64], period[64];
-    if (first_line("/sys/fs/cgroup/cpu.max", text, sizeof text)) {
-        double q = 0, p = 0;
-        return sscanf(text, "%lf %lf", &q, &p) == 2 && p > 0 ? q / p : 0;
-    }
-    if (first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text, sizeof text) &&
-        first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period) && atof(text) > 0 && atof(period) > 0)
-        return atof(text) / atof(period);
-    return 0;
-}
-
 static void memory(cli_machine *m)
 {
     char line[128];
@@ -130,7 +117,6 @@ const cli_machine *cli_machine_get(void)
     cpu_model(machine.cpu, sizeof machine.cpu);
     caches(&machine);
     memory(&machine);
-    machine.quota = cpu_quota();
     machine.online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     cpu_set_t set;
     machine.allowed = sched_getaffinity(0, sizeof set, &set) ? machine.online : CPU_COUNT(&set);

@@ -230,7 +230,7 @@ int cli_roof(int argc, char **argv)
 {
     cli_target target = {0};
     const char *streams = NULL;
-    double mib = 0;
+    double mib = -1; /* not given */
     bool json = false, no_peaks = false;
     roof r = {.seconds = 0.3};
     const cli_option table[] = {
@@ -263,8 +263,14 @@ int cli_roof(int argc, char **argv)
             return cli_usage("--streams: '%s' is not RxW with R up to 4 and W up to 2", streams);
         n_shapes = 1;
     }
-    if (mib > 0 && mib * 1048576 < 4096)
+    if (mib >= 0 && mib * 1048576 < 4096)
         return cli_usage("--size: at least 4 KiB");
+    if (target.device && !strcmp(target.device, "best"))
+        return cli_usage("--device: 'best' is not cpu, cuda or cuda:N");
+    cli_place place; /* a target that cannot be opened is refused before anything is printed */
+    if ((code = cli_open(&target, &place)) >= 0)
+        return code;
+    cli_close(&place);
     json_out j = {.file = stdout};
     if (json) {
         r.j = &j;
@@ -279,7 +285,7 @@ int cli_roof(int argc, char **argv)
         printf("%-7s %6s  %-5s %9s  %-10s %9s %9s %9s   (GB/s, bytes read plus bytes written)\n", "device", "", "where",
                "total", "streams", "median", "best", "memcpy");
     }
-    int64_t bytes = (int64_t)(mib * 1048576);
+    int64_t bytes = mib < 0 ? 0 : (int64_t)(mib * 1048576);
     bool on_cpu = !target.device || !strcmp(target.device, "cpu"),
          single_too = on_cpu && !target.threads && saker_thread_count() > 1;
     if (single_too) {

@@ -17,7 +17,9 @@
  * library describes itself.
  *
  * Threads: a context is used by one thread at a time; different contexts are independent and may run at once.
- * Nothing here aborts, exits, prints (unless SAKER_VERBOSE is set) or changes the floating-point mode.
+ * Nothing here aborts, exits, changes the floating-point mode, or prints more than the lines that Environment names.
+ * The pool's workers block all signals but SIGPROF and those of faults, so a process whose own threads have all ended
+ * by pthread_exit neither ends nor answers SIGTERM: end it by exit.
  *
  * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU
  * instruction set ("scalar", "neon", "avx2", ...); SAKER_CUDA_ISA=sm80 runs the portable CUDA kernels on every GPU;
@@ -194,7 +196,8 @@ typedef struct saker_config {
 
 /* config may be NULL. On failure *out is NULL and saker_context_error(NULL) holds the sentence (per thread). */
 SAKER_API saker_status saker_context_create(saker_context **out, const saker_config *config);
-/* NULL is fine. May wait for the device. A CUDA graph that was captured with the context must not be replayed
+/* NULL is fine. Waits for the device where calls have not been waited for (saker_context_sync); that spoils a capture
+ * that is under way on any stream of it. A CUDA graph that was captured with the context must not be replayed
  * afterwards. */
 SAKER_API void saker_context_destroy(saker_context *ctx);
 
@@ -204,15 +207,17 @@ SAKER_API const char *saker_context_error(const saker_context *ctx);
  * nothing to do. */
 SAKER_API const char *saker_context_kernel(saker_context *ctx);
 
-/* The stream for the next calls (CUDA). Work of earlier calls is not waited for. */
+/* The stream for the next calls (CUDA). Work of earlier calls is not waited for, neither here nor by later waits: those
+ * (saker_context_check, saker_context_sync, saker_memory_free) wait for the stream that the context has then. Wait for
+ * one before leaving it, or make the new one wait for it. */
 SAKER_API saker_status saker_context_set_stream(saker_context *ctx, void *stream);
 /* Lends scratch memory (on the context's device, 256-byte aligned) that stays the caller's: from then on the context
  * allocates nothing, and a call that needs more fails with SAKER_WORKSPACE. NULL and 0 give it back: the context
  * allocates for itself again. */
 SAKER_API saker_status saker_context_set_workspace(saker_context *ctx, void *memory, size_t bytes);
 
-/* Waits for the context's work, then reports and clears what only a kernel could see (SAKER_BAD_INDEX: an index tensor
- * held a value out of range, which was treated as the operation's text says). */
+/* Waits for the context's stream, then reports and clears what only a kernel could see (SAKER_BAD_INDEX: an index
+ * tensor held a value out of range, which was treated as the operation's text says). */
 SAKER_API saker_status saker_context_check(saker_context *ctx);
 
 /* ================================================================ 4. Calls and workspace
@@ -267,7 +272,8 @@ typedef enum saker_quant {
  * is added in f32. rstd is f32, of x's shape without the last dimension, or [M]. The quantised output y_quant (i8,
  * e4m3, e5m2; x's shape) may come beside y (then the rounded y is quantised) or instead of it. y may be x, and
  * residual_out may be residual (the same memory, exactly). No other overlap with outputs is allowed. A row with a NaN
- * or an infinity gives NaN as the formula does; other rows are not touched by it. */
+ * or an infinity gives NaN as the formula does; other rows are not touched by it. Where the squares of a row add up
+ * beyond f32's range, rstd is 0 and y the bias. */
 typedef struct saker_rms_norm_args {
     uint64_t struct_size;
     const saker_tensor *x;            /* [..., N] float */
@@ -402,7 +408,7 @@ SAKER_API saker_status saker_embedding_backward(saker_context *ctx, const saker_
  * With softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
 typedef struct saker_topk_args {
     uint64_t struct_size;
-    const saker_tensor *x;       /* [..., N] float, N below 2^31 */
+    const saker_tensor *x;       /* [..., N] float, N below 2^31; CUDA: at most 2^31 - 2^16 */
     const saker_tensor *values;  /* ? out: [..., k] float, any strides. values or indices must be there */
     const saker_tensor *indices; /* ? out: [..., k] i32, any strides */
     int32_t softmax;             /* 1: values are softmax over the k */
@@ -470,7 +476,9 @@ SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *a
  * its shape is x's after broadcasting (missing leading dimensions, and sizes of 1, are repeated). With causal, element
  * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row
  * sees everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity
- * in s gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). */
+ * in s gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). Elements that are
+ * neighbours in memory are added in another order than those that are not: x [N, 1] along its first dimension may have
+ * other last bits than a column of [N, 2]. */
 typedef struct saker_softmax_args {
     uint64_t struct_size;
     const saker_tensor *x;    /* float, at least one dimension */
@@ -1130,10 +1138,10 @@ SAKER_API saker_status saker_stream(saker_context *ctx, const saker_stream_args 
 /* Memory on the context's device, 256-byte aligned (CPU: huge pages where the system gives them). */
 SAKER_API saker_status saker_memory_alloc(saker_context *ctx, size_t bytes, void **memory);
 SAKER_API saker_status saker_memory_free(saker_context *ctx,
-                                         void *memory); /* waits for the context's work; NULL is fine */
+                                         void *memory); /* waits for the context's stream; NULL is fine */
 /* Copies between host and the context's device, or within either, in stream order, and waits for it. */
 SAKER_API saker_status saker_memory_copy(saker_context *ctx, void *to, const void *from, size_t bytes);
-/* Waits for the context's work. */
+/* Waits for the context's stream (CUDA). */
 SAKER_API saker_status saker_context_sync(saker_context *ctx);
 /* Runs the call once to warm up, then n times, and stores each run's microseconds (CUDA: events around the launch; CPU:
  * the clock). flush_bytes > 0: before each run so many bytes of other memory are written, so that no cache holds the
@@ -1196,7 +1204,7 @@ typedef struct saker_level_info {
 } saker_level_info;
 SAKER_API int32_t saker_level_count(void);
 SAKER_API saker_level_info saker_level_at(int32_t index);
-/* Threads a context with threads = 0 uses: allowed cores, cgroup v2 quota, SAKER_THREADS. */
+/* Threads a context with threads = 0 uses: allowed cores, cgroup quota (v1 and v2), SAKER_THREADS. */
 SAKER_API int32_t saker_thread_count(void);
 
 /* CUDA devices the driver shows. 0 with a sentence in *why (never NULL afterwards) when there are none. why may be

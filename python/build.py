@@ -24,9 +24,16 @@ def version():
     return ".".join(re.findall(r"define SAKER_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text))
 
 
+def need(program):
+    """Ends with a sentence when a program is missing."""
+    if not shutil.which(program):
+        sys.exit(f"saker: there is no {program} here: building needs a C compiler (CC names another one) and GNU make")
+
+
 def build_extension(target):
     """Compiles the extension to the file target. CC and CFLAGS are honoured."""
     command = os.environ.get("CC", "cc").split()
+    need(command[0])
     command += ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
     command += [f"-DPy_LIMITED_API={LIMITED_API}", "-I" + os.path.join(ROOT, "include")]
     command += ["-I" + sysconfig.get_path(name) for name in ("include", "platinclude")]

@@ -196,6 +196,13 @@ CALL(cuDeviceGetName, (char *name, int size, skr_cu_device device))
     return end(0);
 }
 
+int fake_shared_bytes(int sm)
+{
+    if (sm == 86 || sm == 89 || sm / 10 == 12)
+        return 101376;
+    return sm >= 90 ? 232448 : 166912;
+}
+
 CALL(cuDeviceGetAttribute, (int *value, skr_cu_device_attribute which, skr_cu_device device))
 {
     BEGIN(cuDeviceGetAttribute);
@@ -214,7 +221,7 @@ CALL(cuDeviceGetAttribute, (int *value, skr_cu_device_attribute which, skr_cu_de
         *value = fake.sm % 10;
         break;
     case SKR_CU_DEVICE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        *value = fake.sm >= 90 ? 232448 : 166912;
+        *value = fake_shared_bytes(fake.sm);
         break;
     case SKR_CU_DEVICE_MEMORY_POOLS_SUPPORTED:
         *value = fake.pools;

@@ -65,7 +65,7 @@ CALL(cuKernelSetAttribute, (skr_cu_function_attribute which, int value, skr_cu_k
 {
     BEGIN(cuKernelSetAttribute);
     NEED(which < 16 && device < fake.n_devices ? 0 : SKR_CU_INVALID_VALUE);
-    NEED(which == SKR_CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES && value > (fake.sm >= 90 ? 232448 : 166912) - 1024
+    NEED(which == SKR_CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES && value > fake_shared_bytes(fake.sm) - 1024
              ? SKR_CU_INVALID_VALUE
              : 0);
     ((kernel *)k)->attribute[which][device] = value;

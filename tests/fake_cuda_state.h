@@ -83,6 +83,8 @@ typedef struct fake_state {
     char trace[16384];
 } fake_state;
 extern fake_state fake;
+/* Per block, opted in: the workstation and consumer GPUs have less than those of a data centre. */
+int fake_shared_bytes(int sm);
 
 /* Takes the lock, which end() gives back. Not 0: the call fails with it. */
 int begin(int id);

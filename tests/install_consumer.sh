@@ -1,6 +1,6 @@
 #!/bin/sh
 # An outside program that knows only what `make install` put down: with pkg-config, statically, as C++17, with CMake, and
-# after the whole installation has been moved. Usage: install_consumer.sh <build directory> [make variables]
+# after the whole installation has been moved; then one with a LIBDIR of its own. Usage: install_consumer.sh <build directory> [make variables]
 # SPDX-License-Identifier: Apache-2.0
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,13 +42,21 @@ if(NOT saker_VERSION VERSION_GREATER_EQUAL 0.1)
 endif()
 END
 
+minor=$(awk '/define SAKER_VERSION_MINOR /{print $3}' "$root/include/saker.h")
+next=$((minor + 1))
+asks() { # version, file: a project without a compiler that asks for it
+    mkdir -p "$(dirname "$2")"
+    printf 'cmake_minimum_required(VERSION 3.19)\nproject(asks NONE)\nfind_package(saker %s REQUIRED)\n' "$1" >"$2"
+}
+
 # Into a path with spaces, which the moved one has not: pkg-config's answer could not be used in $(...) there.
 first="$work/first place/opt/with space"
-try "make install" make -C "$root" --no-print-directory install BUILD="$build" DESTDIR="$work/first place" \
-    PREFIX="/opt/with space" "$@"
+try "make install" sh -c 'umask 077; make "$@"' sh -C "$root" --no-print-directory install BUILD="$build" \
+    DESTDIR="$work/first place" PREFIX="/opt/with space" "$@"
 for f in include/saker.h lib/libsaker.so lib/libsaker.a lib/pkgconfig/saker.pc lib/cmake/saker/saker-config.cmake bin/saker; do
     try "installed $f" test -e "$first/$f"
 done
+try "all may read it, whatever the umask was" sh -c "[ -z \"\$(find '$first' ! -type l ! -perm -444)\" ]"
 try "nothing else is installed" sh -c "[ \$(find '$first' -name '*.h' | wc -l) = 1 ]"
 prefix=$work/moved
 mv "$first" "$prefix" # the installation can be moved: no path is baked in
@@ -74,11 +82,30 @@ if have cmake && have g++; then
     for kind in c_saker c_saker_static cxx_saker cxx_saker_static; do
         try "CMake $kind runs" "$work/cmake/$kind"
     done
-    sed -i 's/find_package(saker 0.1 /find_package(saker 99 /' "$work/CMakeLists.txt"
-    try "CMake refuses version 99" sh -c "! cmake -S '$work' -B '$work/cmake99' -DCMAKE_PREFIX_PATH='$prefix'"
+    for version in 99 0.0 "0.$next" "0.${minor}0" "0.$next...1" 0.0...0.0.9 "0.0...<0.$minor"; do
+        asks "$version" "$work/no/CMakeLists.txt"
+        try "CMake refuses version $version" sh -c "! cmake -S '$work/no' -B '$work/no/build' -DCMAKE_PREFIX_PATH='$prefix'"
+    done
+    for version in "0.$minor" "0.$minor.0" "0.0...<0.$next" "0.$minor...1"; do
+        asks "$version" "$work/yes/CMakeLists.txt"
+        try "CMake takes version $version" cmake -S "$work/yes" -B "$work/yes/build" -DCMAKE_PREFIX_PATH="$prefix"
+    done
 else
     skip "CMake: cmake or g++ is not on this machine"
 fi
 try "the installed command runs" "$prefix/bin/saker" list
+
+other="$work/other"
+set -- -C "$root" --no-print-directory BUILD="$build" PREFIX="$other" LIBDIR="$other/lib64" "$@"
+try "make install LIBDIR" make "$@" install
+export PKG_CONFIG_PATH="$other/lib64/pkgconfig" LD_LIBRARY_PATH="$other/lib64"
+if have pkg-config; then
+    try "pkg-config with LIBDIR" sh -c "cd '$work' && $cc user.c \$(pkg-config --cflags --libs saker) -o other_user && ./other_user"
+fi
+if have cmake && have g++; then
+    try "CMake with LIBDIR" sh -c "cmake -S '$work' -B '$work/cmake_other' -Dsaker_DIR='$other/lib64/cmake/saker' && cmake --build '$work/cmake_other' --target c_saker && ldd '$work/cmake_other/c_saker' | grep -q '$other/lib64/libsaker.so'"
+fi
+try "make uninstall" make "$@" uninstall
+try "nothing of it is left" sh -c "[ -z \"\$(find '$other' ! -type d)\" ]"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -30,8 +30,8 @@ static struct {
     const char *op, *name, *level;
     uint64_t seed;
     bool list, quick, cuda, everything;
-    int jobs, every, repeats;
-} opt = {.seed = 1, .jobs = 2, .every = 1};
+    int jobs, every, lower, repeats;
+} opt = {.seed = 1, .jobs = 2, .every = 1, .lower = 1};
 
 /* ---------------------------------------------------------------- what is counted (shared between the jobs) */
 
@@ -161,7 +161,7 @@ static bool check_kernel(const target *t, const case_data *d, const char *kernel
 static void record(tally *y, const case_data *d, int i, const comparison *c, const double *got)
 {
     const suite_tensor *t = &d->c.tensor[i];
-    /* Two kinds of cases say nothing about accuracy: squares beyond f32, where also rstd = 0 is accepted, and scales of
+    /* Two kinds of cases say nothing about accuracy: squares beyond f32, where rstd is 0 or may be, and scales of
      * quantised rows, where the rounded y may be either of two neighbours. */
     for (int k = 0; k < d->c.n_tensors; k++)
         if (d->c.tensor[k].fill == SUITE_MAX ||
@@ -359,6 +359,21 @@ static bool check_case(const target *t, const case_data *d, tally *y)
 
 /* ---------------------------------------------------------------- the loop */
 
+/* Neighbours in a list differ by one option: a name picks without a pattern. */
+static uint32_t hash_of(const suite_case *c)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *p = c->name; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
+    return hash;
+}
+
+/* Every case runs at the best level; of --lower N each level below has every Nth, another one than its neighbour. */
+static bool on_level(const suite_case *c, int level)
+{
+    return level == n_targets - 1 || opt.name || (hash_of(c) / 61 + (uint32_t)level) % (uint32_t)opt.lower == 0;
+}
+
 static bool selected(const suite_case *c)
 {
     bool wanted = c->use & SUITE_CHECK || (c->use & SUITE_ALL && (opt.everything || opt.name));
@@ -366,10 +381,7 @@ static bool selected(const suite_case *c)
         return false;
     if (c->use & SUITE_GPU_SIZED && !opt.cuda && !opt.everything && !opt.name)
         return false;
-    uint32_t hash = 2166136261u; /* neighbours in a list differ by one option: a name picks without a pattern */
-    for (const char *p = c->name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 16777619u;
-    if (!opt.name && hash % (uint32_t)opt.every != 0)
+    if (!opt.name && hash_of(c) % (uint32_t)opt.every != 0)
         return false;
     if (!opt.quick || opt.name)
         return true;
@@ -420,6 +432,8 @@ static void run_share(int64_t total)
             alarm(CASE_SECONDS); /* a hang ends this job: its default action kills, and the parent says so */
             case_prepare(&d, s, &c, opt.seed);
             for (int l = 0; l < n_targets; l++) {
+                if (!on_level(&c, l))
+                    continue;
                 tally *y = &shared->t[job][o][l];
                 current_level = targets[l].name;
                 y->cases++;
@@ -509,10 +523,11 @@ static int64_t find_targets(void)
 
 static void usage(void)
 {
-    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--repeats N] "
-         "[--jobs N]\n"
-         "       [--list]\n"
+    puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--lower N] "
+         "[--repeats N]\n"
+         "       [--jobs N] [--list]\n"
          "--quick: fewer repetitions of each case. --every: one case in N, picked by name.\n"
+         "--lower: at the levels below the best one case in N.\n"
          "--repeats: N more runs of each case, which must give the same bits.");
 }
 
@@ -542,6 +557,8 @@ static void read_options(int argc, char **argv)
             opt.repeats = atoi(argv[++i]);
         else if (v && !strcmp(a, "--every"))
             opt.every = atoi(argv[++i]) > 0 ? atoi(argv[i]) : 1;
+        else if (v && !strcmp(a, "--lower"))
+            opt.lower = atoi(argv[++i]) > 0 ? atoi(argv[i]) : 1;
         else {
             usage();
             exit(2);

@@ -13,7 +13,7 @@
 typedef enum suite_fill {
     SUITE_NORMAL,  /* N(0,1) */
     SUITE_UNIFORM, /* U(-2,2) */
-    SUITE_ZERO,
+    SUITE_ZERO,    /* of both signs in turn */
     SUITE_CONSTANT,    /* 3.0 everywhere */
     SUITE_LARGE,       /* N(0,1) times 1e4, clipped to the type */
     SUITE_HUGE,        /* N(0,1) times 1e15, clipped to the type: squares stay finite in f32, cubes do not */

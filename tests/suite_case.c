@@ -220,7 +220,7 @@ static double draw(suite_fill fill, const float_format *f, int64_t i, uint64_t *
     case SUITE_UNIFORM:
         return 4 * uniform(state) - 2;
     case SUITE_ZERO:
-        return 0;
+        return i % 2 ? -0.0 : 0.0;
     case SUITE_CONSTANT:
         return 3;
     case SUITE_LARGE:

@@ -7,6 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---------------------------------------------------------------- memory */
+
+void suite_no_room(void)
+{
+    fflush(stdout);
+    fputs("out of memory: no room for the cases or for what the oracle computes with\n", stderr);
+    exit(1);
+}
+
+void *suite_room(int64_t n, size_t size)
+{
+    void *p = calloc((size_t)n + 1, size);
+    if (!p)
+        suite_no_room();
+    return p;
+}
+
 /* ---------------------------------------------------------------- lists */
 
 static bool same_text(const char *a, const char *b)
@@ -43,9 +60,9 @@ static void grow(suite_list *l)
     l->room = l->room ? 2 * l->room : 512;
     l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
     free(l->index);
-    l->index = calloc(2 * (size_t)l->room, sizeof *l->index);
-    if (!l->c || !l->index)
-        abort();
+    l->index = suite_room(2 * (int64_t)l->room, sizeof *l->index);
+    if (!l->c)
+        suite_no_room();
     for (int i = 0; i < l->n; i++)
         *place_of(l, l->c[i].name) = i + 1;
 }
@@ -63,7 +80,7 @@ void suite_list_add(suite_list *l, const suite_case *c)
     suite_case *old = &l->c[*place - 1];
     if (!same_tensors(old, c)) {
         fprintf(stderr, "two different cases are named '%s'\n", c->name);
-        abort();
+        exit(1);
     }
     old->use |= c->use;
 }

@@ -15,6 +15,13 @@ static const saker_type quants[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2};
 /* The leading dimensions of a description that has `lead` and `n_lead`. */
 #define ROWS(...) .lead = {__VA_ARGS__}, .n_lead = sizeof((int[]){__VA_ARGS__}) / sizeof(int)
 
+/* ---------------------------------------------------------------- memory */
+
+/* Room for n things and one more, all zero; when there is none a sentence, and the program ends with 1. */
+void *suite_room(int64_t n, size_t size);
+/* The sentence and the end. */
+_Noreturn void suite_no_room(void);
+
 /* ---------------------------------------------------------------- lists */
 
 typedef struct suite_list {

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "suite_quant.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "suite_convert.h"
@@ -52,5 +53,5 @@ void suite_code(saker_type type, suite_interval v, suite_interval s, double *val
     t.lo = round_to(type, t.lo * (t.lo < 0 ? 1 + 2 * U : 1 - 2 * U)); /* an infinity stays one */
     t.hi = round_to(type, t.hi * (t.hi < 0 ? 1 - 2 * U : 1 + 2 * U));
     *value = (t.lo + t.hi) / 2;
-    *bound = (t.hi - t.lo) / 2;
+    *bound = *value == 0 && t.lo == t.hi ? DBL_TRUE_MIN : (t.hi - t.lo) / 2; /* a zero may have either sign */
 }

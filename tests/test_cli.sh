@@ -68,6 +68,8 @@ explain() { # exit code, text, arguments of rms_norm
 y='y=f32[4,8]'
 explain 0 "rms_norm/" 'x=f32[4,8]' $y
 explain 0 "rms_norm/" 'x=f32[4,8]@16,1+4' $y
+explain 2 "'x': the = and a value are missing" x $y
+explain 2 "has no argument 'z'" z $y
 explain 2 "x=f32[4,]: the shape" 'x=f32[4,]' $y
 explain 2 "x=f32[,4]: the shape" 'x=f32[,4]' $y
 explain 2 "x=f32[4,8: the shape" 'x=f32[4,8' $y
@@ -100,7 +102,24 @@ explain 1 "OVERFLOW" 'x=f32[1000000000000000000,8]' $y
 "$saker" roof --min-time 0 --size 0.01 --streams 1x0 --threads 1 --json >roof.json 2>&1
 holds "peaks without a minimum of time" sh -c "grep -q '\"bandwidth\"' roof.json && ! grep -E '\"gops_[a-z0-9]+\": 0[,}]' roof.json"
 
+"$saker" roof --isa all >refused 2>&1
+expect "a wrong --isa" 2 "no level 'all'" "$saker" roof --isa all
+holds "is refused before anything is printed" without 'memcpy' refused
+expect "only devices that are listed" 2 "'best' is not cpu, cuda or cuda:N" "$saker" roof --device best
+expect "no bytes" 2 "--size: at least 4 KiB" "$saker" roof --size 0
+
 # ---------------------------------------------------------------- bench
+for option in '--op rms_norm' '--case x' '--min-time 0' --flush --cache; do
+    expect "an option that would do nothing" 2 "--overhead times one call of its own" "$saker" bench --overhead $option
+done
+expect "--cache with --flush" 2 "give one of them" "$saker" bench --cache --flush --case typo
+# Programs with sanitizers have more addresses than this from the start.
+if (ulimit -v 40000 && "$saker" --version) >/dev/null 2>&1; then
+    expect "short of memory" 1 "out of memory" sh -c "ulimit -v 40000; '$saker' check --threads 1"
+else
+    skipped=$((skipped + 1))
+    echo "skipped: short of memory: the command does not start in 40 MB"
+fi
 echo kept >good.json
 expect "no case" 1 "no bench case matches" "$saker" bench --out good.json --case typo
 expect "no case: an older file stays" 0 "kept" cat good.json
@@ -114,13 +133,13 @@ expect "rows to a device" 0 "overhead: call" "$saker" bench --overhead --out /de
 yes '"old": 1, ' | head -3000 >good.json # longer than the rows are
 expect "rows replace an older file" 0 "overhead: call" "$saker" bench --overhead --out good.json
 holds "the file holds the rows alone" python3 -c 'import json
-assert len(json.load(open("good.json"))["rows"]) == 2'
+assert len(json.load(open("good.json"))["rows"]) == 4'
 sed 's/"median_us": [^,]*, //' good.json >timeless.json
 expect "a baseline without times" 1 "has no time of any" "$saker" bench --overhead --baseline timeless.json
-sed '/1x64 f32/s/"median_us": [^,]*, //' good.json >partial.json
+sed '/plan 1x64 f32/s/"median_us": [^,]*, //' good.json >partial.json
 "$saker" bench --overhead --baseline partial.json >compared 2>&1 # slower or not is the machine's business
-holds "a row of the baseline without a time is named" grep -q '1x64 f32  *left out: .* no time' compared
-holds "and not counted" grep -qE '^[01] faster, [01] the same, [01] slower, 1 without a time' compared
+holds "a row of the baseline without a time is named" grep -q 'plan 1x64 f32  *left out: .* no time' compared
+holds "and not counted" grep -qE '^[0-3] faster, [0-3] the same, [0-3] slower, 1 without a time' compared
 holds "and in no mean" without ' nan' compared
 
 # ---------------------------------------------------------------- demo

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include <time.h>
 
+#include "../src/ops/quantize/quantize.h"
 #include "cuda_host.h"
 
 /* ---------------------------------------------------------------- a real op, through the public interface */
@@ -246,11 +247,50 @@ static void attention_refused(void)
     saker_context_destroy(ctx);
 }
 
+/* ---------------------------------------------------------------- more than 32 bits count */
+
+/* Nobody reads it. */
+static saker_tensor large(int place, saker_type type, int64_t *shape)
+{
+    return saker_tensor_of((void *)((uintptr_t)(place + 1) << 40), type, 2, shape, NULL);
+}
+
+static void large_shapes(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    /* 2^33 columns in a row would not fit the division by the group. */
+    int64_t columns[] = {131072, 65536}, groups[] = {131072, 1024};
+    saker_tensor q = large(0, SAKER_I8, columns), y = large(1, SAKER_F16, columns), s = large(2, SAKER_F32, groups);
+    fake_parameter_size(sizeof(skr_quantize_job));
+    saker_status status = saker_dequantize(
+        ctx, SAKER_ARGS(dequantize, .q = &q, .scale = &s, .y = &y, .quant = SAKER_QUANT_GROUP, .group = 64));
+    if (!built_in(ctx, status))
+        return;
+    TEXT(saker_context_kernel(ctx), "dequantize/sm90 flat");
+    NUMBER(((const skr_quantize_job *)fake_launch_at(0)->parameter)->flat.vectors, 65536 / 8);
+    /* A step of the kernel beyond the end of the row. */
+    int64_t most[] = {1, INT32_MAX - 65535}, more[] = {1, INT32_MAX - 65534}, few[] = {1, 8};
+    saker_tensor x = large(0, SAKER_F16, most), i = large(1, SAKER_I32, few);
+    NUMBER(saker_topk(ctx, SAKER_ARGS(topk, .x = &x, .indices = &i)), SAKER_OK);
+    x = large(0, SAKER_F16, more);
+    NUMBER(saker_topk(ctx, SAKER_ARGS(topk, .x = &x, .indices = &i)), SAKER_UNSUPPORTED);
+    TEXT(saker_context_error(ctx), "topk: x has rows of 2147418113 elements, expected at most 2^31 - 2^16 on CUDA");
+    /* Reads of a row. */
+    int64_t wide[] = {2, 2 * ((int64_t)INT32_MAX + 1) + 1}, ids[] = {3, 1}, out[] = {3, wide[1]};
+    saker_tensor table = large(0, SAKER_F32, wide), id = large(1, SAKER_I32, ids), rows = large(2, SAKER_BF16, out);
+    id.ndim = 1;
+    NUMBER(saker_embedding(ctx, SAKER_ARGS(embedding, .table = &table, .ids = &id, .out = &rows)), SAKER_UNSUPPORTED);
+    TEXT(saker_context_error(ctx), "embedding: table has rows of 4294967297 elements, read 1 at a time: expected less "
+                                   "than 2^31 reads on CUDA");
+    saker_context_destroy(ctx);
+}
+
 int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
         SCENARIO(rms_norm_forward), SCENARIO(rms_norm_backward),   SCENARIO(wrong_memory),      SCENARIO(call_cost),
-        SCENARIO(attention_steps),  SCENARIO(attention_any_order), SCENARIO(attention_refused),
+        SCENARIO(attention_steps),  SCENARIO(attention_any_order), SCENARIO(attention_refused), SCENARIO(large_shapes),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

@@ -32,6 +32,46 @@ static void in_error_before(void)
     saker_context_destroy(ctx);
 }
 
+/* A wait is for the stream that the context has, and confirms that stream's launches: no other stream is touched, for
+ * it may be captured, or gone. */
+static void several_streams(void)
+{
+    load_fake("");
+    void *a = fake_stream(0), *b = fake_stream(0);
+    saker_context *ctx = made(0, a);
+    NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(saker_context_set_stream(ctx, b), SAKER_OK);
+    NUMBER(run_one(ctx), SAKER_OK);
+    fake_set_current(fake_primary(0));
+    fake_trace_start();
+    NUMBER(saker_context_sync(ctx), SAKER_OK);
+    TEXT(fake_trace(), "cuCtxGetCurrent cuStreamIsCapturing cuStreamSynchronize ");
+    NUMBER(saker_context_set_stream(ctx, a), SAKER_OK);
+    NUMBER(saker_context_sync(ctx), SAKER_OK);
+    /* All are confirmed: a fault is not ours. */
+    fake_stick(0, 700);
+    NUMBER(run_one(ctx), SAKER_DEVICE);
+    TEXT(saker_context_error(ctx), stuck);
+    fake_stick(0, 0);
+    /* What is captured does not keep the context from leaving, nor from waiting elsewhere. */
+    fake_capture(a, 1);
+    NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(saker_context_set_stream(ctx, b), SAKER_OK);
+    NUMBER(saker_context_check(ctx), SAKER_OK);
+    NUMBER(fake_capture_spoiled(), 0);
+    fake_capture(a, 0);
+    /* More than are counted. */
+    for (int i = 0; i < 20; i++) {
+        NUMBER(saker_context_set_stream(ctx, fake_stream(0)), SAKER_OK);
+        NUMBER(run_one(ctx), SAKER_OK);
+        NUMBER(i < 10 || !saker_context_sync(ctx), 1);
+    }
+    fake_stick(0, 700);
+    NUMBER(run_one(ctx), SAKER_DEVICE_LOST);
+    TEXT(saker_context_error(ctx), lost);
+    saker_context_destroy(ctx);
+}
+
 /* D3 */
 static void device_lost(void)
 {
@@ -192,7 +232,7 @@ int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
         SCENARIO(in_error_before), SCENARIO(device_lost), SCENARIO(device_lost_at_launch), SCENARIO(out_of_memory),
-        SCENARIO(no_pools),        SCENARIO(capture),     SCENARIO(forked_child),
+        SCENARIO(no_pools),        SCENARIO(capture),     SCENARIO(forked_child),          SCENARIO(several_streams),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

@@ -201,6 +201,19 @@ static void older_gpu(void)
     saker_context_destroy(ctx);
 }
 
+/* Newer than the images: the PTX of compute_80, whose kernels do not wait for the one before. */
+static void newer_gpu(void)
+{
+    setenv("FAKE_CUDA_SM", "100", 1);
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    NUMBER(run_steps(ctx, &(skr_step){.kernel = &kernels[PLAIN], .grid = 8, .block = 64, .overlap = true}, 1),
+           SAKER_OK);
+    NUMBER(fake_launch_at(0)->overlap, 0);
+    TEXT(ctx->api->level(ctx->state, 0), "sm80");
+    saker_context_destroy(ctx);
+}
+
 static void older_driver_no_overlap(void)
 {
     setenv("FAKE_CUDA_VERSION", "12020", 1);
@@ -414,6 +427,7 @@ int main(int argc, char **argv)
         SCENARIO(streams),
         SCENARIO(launches),
         SCENARIO(older_gpu),
+        SCENARIO(newer_gpu),
         SCENARIO(older_driver_no_overlap),
         SCENARIO(portable_level),
         SCENARIO(unknown_level),

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -210,6 +211,57 @@ static void signals(void)
     saker_context_destroy(ctx);
 }
 
+/* Memory whose pages the program's own handler opens when they are touched, by a worker, too. */
+static struct {
+    char *at;
+    size_t bytes, page;
+    pthread_t caller;
+    _Atomic int by_workers;
+} closed;
+
+static void open_page(int number, siginfo_t *info, void *state)
+{
+    (void)number, (void)state;
+    size_t offset = (size_t)((char *)info->si_addr - closed.at);
+    if (offset >= closed.bytes || mprotect(closed.at + offset / closed.page * closed.page, closed.page, PROT_READ))
+        _exit(2);
+    closed.by_workers += !pthread_equal(pthread_self(), closed.caller);
+}
+
+static int faulting_child(void)
+{
+    enum { ROWS = 2048, COLS = 1024 };
+    struct sigaction action = {.sa_sigaction = open_page, .sa_flags = SA_SIGINFO};
+    closed.bytes = sizeof(float) * ROWS * COLS;
+    closed.page = (size_t)sysconf(_SC_PAGESIZE);
+    closed.caller = pthread_self();
+    closed.at = mmap(NULL, closed.bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    float *y = malloc(closed.bytes);
+    saker_context *ctx = create(0);
+    saker_tensor tx = SAKER_TENSOR(closed.at, SAKER_F32, ROWS, COLS), ty = SAKER_TENSOR(y, SAKER_F32, ROWS, COLS);
+    sigaction(SIGSEGV, &action, NULL);
+    for (int i = 0; i < 100 && !closed.by_workers; i++) /* a worker may come too late to take anything */
+        if (mprotect(closed.at, closed.bytes, PROT_NONE) ||
+            saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &tx, .y = &ty)))
+            return 3;
+    return closed.by_workers ? 0 : 4;
+}
+
+static void faults(void)
+{
+    if (saker_thread_count() < 2) {
+        CHECK_SKIP("only one core: no worker can fault");
+        return;
+    }
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(faulting_child());
+    int status = -1;
+    waitpid(pid, &status, 0);
+    CHECK_TEXT(status == 0, "with the program's own handler of faults the child ended with %d", status);
+}
+
 static void *until_cancelled(void *arg)
 {
     saker_context *ctx = arg;
@@ -345,6 +397,7 @@ int main(int argc, char **argv)
     own_threads();
     forked();
     signals();
+    faults();
     cancelled();
     pool_helps("in the end");
     environment();

@@ -8,7 +8,8 @@
     y = saker.torch.rms_norm(x, weight)
 
 Every operation of the library is here as a function, made from the library's own table: saker.ops() lists them and
-help(saker.rms_norm) shows the arguments. Tensors are not copied. Importing starts nothing: no thread, no CUDA.
+help(saker.rms_norm) shows the arguments. Tensors are not copied, except NumPy inputs whose strides are negative or no
+whole number of elements. Importing starts nothing: no thread, no CUDA.
 SPDX-License-Identifier: Apache-2.0
 """
 import importlib
@@ -44,17 +45,21 @@ def info():
 
 
 def explain(op, /, *args, **kwargs):
-    """Which kernel a call with these arguments would run, and why others would not. Runs nothing."""
+    """Which kernel a call with these arguments would run, and why others would not. Runs nothing.
+
+    The arguments are those of the operation's function; outputs that it would allocate are allocated.
+    """
     if op not in _ops:
         raise KeyError(f"saker: there is no operation {op!r}, expected one of {', '.join(_ops)}")
-    return _ops[op].explain(*args, **kwargs)
+    return numpy.EXPLAIN[op](*args, **kwargs)
 
 
 def _device(device):
     name, _, index = str(device).partition(":")
-    if name not in _DEVICES or not (index or "0").isdigit():
+    index = index or "0"
+    if name not in _DEVICES or not (index.isascii() and index.isdigit()):
         raise ValueError(f"saker: device is {device!r}, expected 'cpu', 'cuda' or 'cuda:<number>'")
-    return _DEVICES[name], int(index or "0")
+    return _DEVICES[name], int(index)
 
 
 def kernel(device="cpu"):

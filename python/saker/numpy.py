@@ -139,19 +139,24 @@ def _is_request(value):
     return value is True or isinstance(value, (str, type)) or (numpy is not None and isinstance(value, numpy.dtype))
 
 
-def _allocate(op, outputs, given, requests):
+def _allocate(op, outputs, required, given, requests):
     """Puts new arrays in place of the requests, or without any of the usual outputs, and returns their names."""
     leading, rule = _RULES.get(op, (None, None))
     first = next(iter(requests), None)
+    lacking = [name for name in required if given.get(name) is None]
     if rule is None:
         if first:
             raise TypeError(f"{op}: {first} cannot be allocated, give a tensor")
+        if lacking:
+            raise TypeError(f"{op}: its outputs are not allocated: give {', '.join(f'{name}=' for name in lacking)}")
         return ()  # the library says what is missing
     numpy = sys.modules.get("numpy")  # whoever gives an array has imported it
     if numpy is None or not isinstance(given.get(leading), numpy.ndarray):
         if first:
             raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {first} as a tensor")
-        return ()
+        if lacking and hasattr(given.get(leading), "__dlpack__"):
+            raise TypeError(f"{op}: outputs are allocated for NumPy arrays only; give {lacking[0]}=")
+        return ()  # the library says what is wrong
     usual, sizes = rule(given)
     wanted = [name for name in outputs if name in (requests or usual) or given.get(name) is True]
     for name in wanted:
@@ -182,15 +187,18 @@ def _describe(field):
     return f"    {field.name} ({what}{', required' if field.required else ''}): {field.doc}"
 
 
-def _function(op):
+def _functions(op):
+    """The function of an operation, and the one with its arguments that tells what it would do."""
     fields = sorted((field for field in op.fields if field.kind == "in"), key=lambda field: not field.required)
     inputs = tuple(field.name for field in fields)
     fields += [field for field in op.fields if field.kind != "in"]
     outputs = tuple(field.name for field in op.fields if field.kind in ("out", "inout"))
+    required = tuple(field.name for field in op.fields if field.name in outputs and field.required)
     read_too = {field.name for field in op.fields if field.kind == "inout"}
     call, name = op.call, op.name
 
-    def function(*args, **given):
+    def complete(args, given):
+        """Puts the arguments in order into given, allocates outputs; the outputs there are, and the new ones."""
         if len(args) > len(inputs):
             raise TypeError(f"{name}() takes {len(inputs)} positional arguments but {len(args)} were given")
         for key, value in zip(inputs, args):
@@ -201,11 +209,19 @@ def _function(op):
         requests = {key: given[key] for key in present if _is_request(given[key])}
         made = ()
         if requests or not present or read_too.issuperset(present):
-            made = _allocate(name, outputs, given, requests)
+            made = _allocate(name, outputs, required, given, requests)
             present = [key for key in outputs if given.get(key) is not None]
+        return present, made
+
+    def function(*args, **given):
+        present, made = complete(args, given)
         call(**given)
         results = tuple([given[key] for key in present if key in made or key not in read_too])
         return results[0] if len(results) == 1 else results
+
+    def explain(*args, **given):
+        complete(args, given)
+        return op.explain(**given)
 
     parameters = [_parameter(field) for field in fields]
     if "stream" not in (field.name for field in fields):
@@ -216,7 +232,7 @@ def _function(op):
     lines = [op.doc, "", *map(_describe, op.fields)]
     lines.append("    stream (int): CUDA stream handle; left out, it is the tensors' framework's current stream")
     function.__doc__ = "\n".join(lines)
-    return function
+    return function, explain
 
 
 def _field(row):
@@ -233,8 +249,9 @@ OPS = {
     row["name"]: Op(row["name"], row["doc"], tuple(map(_field, row["fields"])), row["call"], row["explain"])
     for row in _saker.table()
 }
+EXPLAIN = {}
 for _op in OPS.values():
-    globals()[_op.name] = _function(_op)
+    globals()[_op.name], EXPLAIN[_op.name] = _functions(_op)
 del _op
 
 __all__ = [*OPS]

@@ -77,11 +77,15 @@ def test_kernel_explain_and_check():
     saker.rms_norm(x)
     assert saker.kernel().startswith("rms_norm/")
     assert "rms_norm" in saker.explain("rms_norm", x, y=np.empty_like(x))
+    assert saker.explain("rms_norm", x) == saker.explain("rms_norm", x, y=np.empty_like(x))
+    a, b = np.ones((8, 16), np.float32), np.ones((16, 32), np.float32)
+    assert saker.explain("gemm", a, b) == saker.explain("gemm", b=b, a=a, d=np.empty((8, 32), np.float32))
     saker.check()
     with pytest.raises(KeyError, match="nothing_like_it"):
         saker.explain("nothing_like_it")
-    with pytest.raises(ValueError, match="device"):
-        saker.kernel("tpu")
+    for wrong in ("tpu", "cpu:x", "cpu:\u0663", "cuda:\u00b2"):  # digits, but not of numbers as we write them
+        with pytest.raises(ValueError, match="device"):
+            saker.kernel(wrong)
     with pytest.raises(saker.Error, match="weight"):
         saker.explain("rms_norm", x, np.ones(3, np.float32), y=np.empty_like(x))
 

@@ -153,6 +153,10 @@ def test_allocation_says_what_it_cannot_do(rng):
         saker.rms_norm(x, y=True, y_scale=True)
     with pytest.raises(TypeError, match="NumPy arrays only"):
         saker.rms_norm([[1.0, 2.0]], y=True)
+    with pytest.raises(TypeError, match="quantize: its outputs are not allocated: give q=, scale="):
+        saker.quantize(x)
+    with pytest.raises(TypeError, match="softmax: outputs are allocated for NumPy arrays only; give y="):
+        saker.softmax(type("Producer", (), {"__dlpack__": x.__dlpack__, "__dlpack_device__": x.__dlpack_device__})())
     if "stream" in saker.ops():
         with pytest.raises(TypeError, match="y0 cannot be allocated"):
             saker.stream(x, y0=True)

@@ -76,3 +76,23 @@ def test_wheel_in_a_fresh_environment(tmp_path):
     )
     out = run(python, "-c", code, numpy, cwd=tmp_path, env=environment)
     assert str(fresh) in out and "True" in out
+
+    # pip install -e: the package is imported from the source tree. The library is the one that this test runs with.
+    environment["SAKER_BUILD"] = os.path.dirname(saker.__file__)
+    code = "import setuptools.build_meta as b, sys; print(b.build_editable(sys.argv[1]))"
+    (tmp_path / "editable").mkdir()
+    name = run(sys.executable, "-c", code, str(tmp_path / "editable"), cwd=source, env=environment).split()[-1]
+    wheel = tmp_path / "editable" / name
+    run(python, "-m", "pip", "install", "--no-index", "--force-reinstall", str(wheel), env=environment)
+    out = run(python, "-c", "import saker; print(saker.__file__, len(saker.ops()))", cwd=tmp_path, env=environment)
+    assert str(source) in out and out.split()[-1] == str(len(saker.ops()))
+
+    # What the archive can and cannot do, and what building needs.
+    made = run("make", "-n", "BUILD=another", "CUDA=0", "LEVELS=scalar", cwd=source, env=environment)
+    assert "another/libsaker.a" in made and "another/saker" not in made
+    refused = subprocess.run(["make", "test"], cwd=source, env=environment, capture_output=True, text=True)
+    assert refused.returncode and "the library and the Python package only" in refused.stdout
+    environment["PATH"] = str(tmp_path)
+    command = [sys.executable, "setup.py", "build_ext"]
+    refused = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
+    assert refused.returncode and "building needs a C compiler" in refused.stderr

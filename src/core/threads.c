@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #include "threads.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,6 +21,13 @@
 #include <unistd.h>
 
 #include "log.h"
+
+/* A compiler for musl finds no kernel headers on Debian; the numbers are the kernel's, for ever. */
+#if __has_include(<linux/futex.h>)
+#include <linux/futex.h>
+#else
+enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1, FUTEX_PRIVATE_FLAG = 128 };
+#endif
 
 enum { MAX_WORKERS = 511, CLOSED = 1 << 30 };
 
@@ -148,7 +154,19 @@ __attribute__((destructor)) static void stop_workers(void)
     pool.n_workers = 0;
 }
 
-/* Called by the owner of the pool. Signals stay with the program's own threads. */
+/* What a worker leaves to the program's own threads: every signal but those of its own faults, which the kernel
+ * would answer by ending the process without asking the program's handler, and a profiler's. */
+static sigset_t blocked_signals(void)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPROF};
+    sigset_t set;
+    sigfillset(&set);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        sigdelset(&set, own[i]);
+    return set;
+}
+
+/* Called by the owner of the pool. */
 static void start_workers(int wanted)
 {
     if (!pool.hooked) {
@@ -156,9 +174,8 @@ static void start_workers(int wanted)
         atomic_store(&pool.generation, 1);
         pool.hooked = true;
     }
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t blocked = blocked_signals(), before;
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     while (pool.n_workers < wanted) {
         int id = pool.n_workers;
         if (pthread_create(&pool.worker[id], NULL, worker_main, (void *)(intptr_t)id))
@@ -212,24 +229,35 @@ void skr_parallel(const skr_threads *threads, int64_t n_tasks, void (*fn)(void *
 
 /* ---------------------------------------------------------------- how many */
 
-/* floor(quota / period) of one cgroup directory, or a large number when it has no limit. */
-static int cgroup_limit(const char *directory)
+/* The numbers that a small file begins with, at most n; how many there are. */
+static int read_numbers(const char *directory, const char *name, int n, long long *out)
 {
     char path[600];
-    long long quota = -1, period = 0;
-    snprintf(path, sizeof path, "%.500s/cpu.max", directory);
+    snprintf(path, sizeof path, "%.500s/%s", directory, name);
     FILE *f = fopen(path, "re");
-    if (f) {
-        if (fscanf(f, "%lld %lld", &quota, &period) != 2)
-            quota = -1;
+    int found = 0;
+    while (f && found < n && fscanf(f, "%lld", &out[found]) == 1)
+        found++;
+    if (f)
         fclose(f);
-    }
-    if (quota <= 0 || period <= 0)
-        return MAX_WORKERS + 1;
-    return quota < period ? 1 : (int)(quota / period);
+    return found;
 }
 
-/* The tightest limit of this process's cgroup and its ancestors (cgroup v2). */
+/* floor(quota / period) of one cgroup directory, or a large number when it has no limit. cpu.max is version 2's. */
+static int cgroup_limit(const char *directory)
+{
+    long long v[2]; /* quota, period */
+    bool known =
+        read_numbers(directory, "cpu.max", 2, v) == 2 || (read_numbers(directory, "cpu.cfs_quota_us", 1, &v[0]) == 1 &&
+                                                          read_numbers(directory, "cpu.cfs_period_us", 1, &v[1]) == 1);
+    if (!known || v[0] <= 0 || v[1] <= 0 || v[0] / v[1] > MAX_WORKERS)
+        return MAX_WORKERS + 1;
+    return v[0] < v[1] ? 1 : (int)(v[0] / v[1]);
+}
+
+/* The tightest limit of this process's cgroups and their ancestors. A line is "0::/path" (version 2) or
+ * "4:cpu,cpuacct:/path" (version 1). In a container the path may be one of the host: what is not there limits nothing,
+ * and its ancestors are looked at all the same. */
 static int quota_limit(void)
 {
     char line[512], path[600];
@@ -238,15 +266,22 @@ static int quota_limit(void)
     if (!f)
         return limit;
     while (fgets(line, sizeof line, f)) {
-        if (strncmp(line, "0::", 3))
+        char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+        if (!group)
             continue;
-        line[strcspn(line, "\n")] = 0;
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s", line + 3);
+        bool version2 = group == names + 1;
+        *names = *group = ',';
+        group[strcspn(group, "\n")] = 0;
+        const char *cpu = strstr(names, ",cpu,");
+        if (!version2 && (!cpu || cpu >= group))
+            continue;
+        const char *root = version2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
+        snprintf(path, sizeof path, "%s%s", root, group + 1);
         for (;;) {
             int here = cgroup_limit(path);
             limit = here < limit ? here : limit;
             char *slash = strrchr(path, '/');
-            if (!slash || strlen(path) <= strlen("/sys/fs/cgroup"))
+            if (!slash || strlen(path) <= strlen(root))
                 break;
             *slash = 0;
         }

@@ -116,17 +116,18 @@ SKR_FN void codes_body(int type, int qt, const void *x, uint8_t *q, float scale1
     for (; i + STEP <= n; i += STEP) {
         vf2 two[2] = {v_load2(type, x, i), v_load2(type, x, i + 2 * SKR_LANES)};
         vf a[4] = {two[0].lo, two[0].hi, two[1].lo, two[1].hi};
+        vf quotient[4]; /* keeps the sign of a zero, which the correction loses */
         vi code[4];
         SKR_UNROLL
         for (int k = 0; k < 4; k++) {
-            vf quotient = v_mul(a[k], inverse);
-            a[k] = v_fma(v_fnma(quotient, scale, a[k]), inverse, quotient);
+            quotient[k] = v_mul(a[k], inverse);
+            a[k] = v_fma(v_fnma(quotient[k], scale, a[k]), inverse, quotient[k]);
             code[k] = qt == SKR_E4M3   ? v_fp8_byte(a[k], 3, -6)
                       : qt == SKR_E5M2 ? v_fp8_byte(a[k], 2, -14)
                                        : v_to_int(a[k]);
         }
         if (qt == SKR_E4M3 || qt == SKR_E5M2)
-            v_store4_signed(q + i, code, a);
+            v_store4_signed(q + i, code, quotient);
         else
             vi_store4_u8(q + i, code);
     }

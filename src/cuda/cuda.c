@@ -12,7 +12,7 @@
 #include "../core/log.h"
 #include "device.h"
 
-typedef enum busy { IDLE, ONE_STREAM, SEVERAL_STREAMS } busy;
+enum { BUSY_STREAMS = 8 };
 
 typedef struct cuda_state {
     skr_cuda_device *device;
@@ -21,29 +21,36 @@ typedef struct cuda_state {
     int32_t *error_host;         /* pinned */
     skr_cu_pointer error_device; /* the same word as kernels see it */
     skr_cu_event start, stop;    /* NULL until time is first taken */
-    busy busy;                   /* launches that no wait has confirmed */
-    skr_cu_stream busy_stream;
+    /* Streams with launches that no wait has confirmed. One more than the list has: some are unknown, and stay. */
+    int32_t n_busy;
+    skr_cu_stream busy[BUSY_STREAMS];
     char what[64];
 } cuda_state;
 
 static void mark_busy(cuda_state *s)
 {
-    if (s->busy == IDLE) {
-        s->busy = ONE_STREAM;
-        s->busy_stream = s->stream;
+    if (s->n_busy > BUSY_STREAMS)
+        return;
+    for (int32_t i = 0; i < s->n_busy; i++)
+        if (s->busy[i] == s->stream)
+            return;
+    if (s->n_busy == 0)
         atomic_fetch_add_explicit(&s->device->busy, 1, memory_order_relaxed);
-    } else if (s->busy_stream != s->stream) {
-        s->busy = SEVERAL_STREAMS;
-    }
+    if (s->n_busy < BUSY_STREAMS)
+        s->busy[s->n_busy] = s->stream;
+    s->n_busy++;
 }
 
-/* The stream was waited for without an error. */
+/* The stream was waited for without an error. Streams that the context had before are not waited for: the program may
+ * have destroyed them, or be capturing them. */
 static void mark_idle(cuda_state *s)
 {
-    if (s->busy == ONE_STREAM && s->busy_stream == s->stream) {
-        s->busy = IDLE;
-        atomic_fetch_sub_explicit(&s->device->busy, 1, memory_order_relaxed);
-    }
+    for (int32_t i = 0; s->n_busy <= BUSY_STREAMS && i < s->n_busy; i++)
+        if (s->busy[i] == s->stream) {
+            s->busy[i] = s->busy[--s->n_busy];
+            if (s->n_busy == 0)
+                atomic_fetch_sub_explicit(&s->device->busy, 1, memory_order_relaxed);
+        }
 }
 
 /* ---------------------------------------------------------------- open, close, stream */
@@ -91,7 +98,7 @@ static void close_state(void *state)
         if (!skr_cuda_make_current(s->device, &v)) {
             skr_cuda_relax(&v);
             /* Kernels in flight may still write the error word; if they cannot be waited for, it stays. */
-            bool quiet = s->busy == IDLE || !skr_cu.cuCtxSynchronize();
+            bool quiet = s->n_busy == 0 || !skr_cu.cuCtxSynchronize();
             if (s->error_host && quiet)
                 skr_cu.cuMemFreeHost(s->error_host);
             if (s->start)
@@ -100,7 +107,7 @@ static void close_state(void *state)
                 skr_cu.cuEventDestroy(s->stop);
             skr_cuda_leave(&v);
         }
-        if (s->busy != IDLE)
+        if (s->n_busy)
             atomic_fetch_sub(&s->device->busy, 1);
         skr_cuda_device_give(s->device);
     }

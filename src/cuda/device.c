@@ -99,8 +99,9 @@ static skr_cu_result ask_device(skr_cuda_device *d)
     skr_cu_result result = skr_cu.cuDeviceGet(&d->handle, d->id);
     for (size_t i = 0; i < sizeof questions / sizeof *questions && !result; i++)
         result = skr_cu.cuDeviceGetAttribute(questions[i].value, questions[i].which, d->handle);
-    /* Graphs know programmatic launches from CUDA 12.3 on; before, capturing one would lose the ordering or fail. */
-    d->can_overlap = d->major >= 9 && skr_cu.version >= 12030;
+    /* Graphs know programmatic launches from CUDA 12.3 on; before, capturing one would lose the ordering or fail. Newer
+     * GPUs run the PTX of compute_80, in which no kernel waits for the one before it. */
+    d->can_overlap = d->major == 9 && skr_cu.version >= 12030;
     return result;
 }
 

@@ -125,7 +125,7 @@ SKR_DEVICE skr_divider divide_by(float scale)
 SKR_DEVICE float divide(const skr_divider &d, float f)
 {
     float q = f * d.inverse;
-    return __fmaf_rn(__fmaf_rn(-q, d.scale, f), d.inverse, q);
+    return __fmaf_rn(__fmaf_rn(q, d.scale, -f), -d.inverse, q); /* signs so that -0 stays -0 */
 }
 
 SKR_DEVICE bool is_tame(float scale)

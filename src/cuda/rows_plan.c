@@ -13,7 +13,8 @@ bool skr_plan_rows_block(const skr_rows_problem *p, const skr_target *target, co
     for (int i = 0; i < count; i++) {
         const skr_rows_shape *s = &shapes[i];
         int64_t shared = shared_bytes(p, s);
-        if (s->type != p->type || (int64_t)s->lanes * s->vpt < p->n / p->vec || shared > target->shared_bytes)
+        if (s->type != p->type || (int64_t)s->lanes * s->vpt < p->n / p->vec ||
+            shared > target->shared_bytes - SKR_ROWS_STATIC)
             continue;
         int64_t tiles = skr_ceil_div(p->m, s->threads / s->lanes * s->rows), most = (int64_t)s->walk * target->n_sms;
         skr_step *step = skr_plan_step(plan);

@@ -24,6 +24,7 @@ enum {
     SKR_ROWS_CLUSTER = 16,        /* largest cluster */
     SKR_ROWS_MOST = 1 << 28,      /* row numbers of the vector kernels are 32-bit, with room for the rows ahead */
     SKR_ROWS_SHARED = 220 * 1024, /* dynamic shared bytes they may ask for; the rest is for the partials of a cluster */
+    SKR_ROWS_STATIC = 1024,       /* shared bytes of a kernel's own, at most, in those that every GPU runs */
     SKR_ROWS_GRID = 1 << 20       /* blocks of the kernels that walk; more would only wait */
 };
 

@@ -140,7 +140,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     SKR_TRY(skr_rows_add_scale(call, &b, &v[Y_SCALE], a->quant, job->a.n, &job->scale));
     SKR_TRY(skr_rows_merge(call, &b, &job->a.rows));
     SKR_TRY(skr_check_alias(call, v, N_FIELDS, allowed, sizeof allowed / sizeof *allowed));
-    *empty = gate.count == 0;
+    /* A row without columns has a scale, that of nothing. */
+    *empty = gate.count == 0 && !(a->quant == SAKER_QUANT_ROW && v[Y_SCALE].count);
     return SAKER_OK;
 }
 
@@ -226,11 +227,11 @@ static saker_status plan_cpu(skr_call *call, skr_activation_job *job, const skr_
     int64_t at = 0, bytes = skr_row_bytes(&a->gate, a->n) + skr_row_bytes(&a->up, a->n) + skr_row_bytes(&job->y, a->n) +
                             skr_row_bytes(&job->y_quant, a->n);
     plan->traffic_bytes = skr_mul(a->rows.m, bytes);
-    plan->variant = job->y_quant.data ? "rows quantised" : a->gated ? "rows gated" : "rows";
+    plan->variant = job->quant ? "rows quantised" : a->gated ? "rows gated" : "rows";
     plan_bias(a, &at, plan);
     cut(a, job->quant == SAKER_QUANT_ROW, bytes, target->width);
     job->scratch_bytes = 0;
-    if (job->y_quant.data && !job->y.data)
+    if (job->quant && !job->y.data)
         job->scratch_bytes = (int64_t)skr_align_up((size_t)skr_mul(a->piece, sizeof(float)), 256);
     job->scratch_at = skr_take(&at, skr_mul(target->width, job->scratch_bytes));
     skr_cpu_step(plan, SKR_ACT_ROWS, skr_mul(a->pieces, skr_ceil_div(a->rows.m, a->rows_per_task)));

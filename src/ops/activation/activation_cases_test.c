@@ -22,8 +22,9 @@ enum {
     OVER_UP = 16, /* y is up; backward: dup is dy */
     DBIAS = 32,   /* backward: dbias; without BIAS too */
     ACCUMULATE = 64,
-    NO_DUP = 128, /* backward: up is a tensor, its gradient is not wanted */
-    PADDED = 256, /* rows further apart than they need, by another gap in each tensor */
+    NO_DUP = 128,     /* backward: up is a tensor, its gradient is not wanted */
+    PADDED = 256,     /* rows further apart than they need, by another gap in each tensor */
+    OVERLAPPED = 512, /* a row of x begins in the middle of the one before; the fill must be the same in both */
 };
 
 struct spec {
@@ -44,6 +45,8 @@ static void end_name(suite_case *c, const struct spec *s)
 {
     if (s->has & PADDED)
         suite_say(c, " padded");
+    if (s->has & OVERLAPPED)
+        suite_say(c, " overlapped");
     if (s->has & IN_PLACE)
         suite_say(c, " in place");
     if (s->has & OVER_DY)
@@ -65,6 +68,8 @@ static suite_tensor *rows(suite_case *c, const struct spec *s, const char *field
     int64_t gap = s->has & PADDED ? suite_gap(c) : 0;
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->n_lead, s->lead, columns, gap);
     t->fill = fill;
+    if (s->has & OVERLAPPED && columns > s->n && role == SUITE_IN)
+        t->stride[0] = s->n, t->stride[1] = 1;
     return t;
 }
 
@@ -230,6 +235,10 @@ static void shapes(void)
     both((struct spec){.n = 100, .act = SAKER_ACT_SILU, .form = TWO, .x = SAKER_BF16});
     both(
         (struct spec){ROWS(2, 3, 4), .n = 72, .act = SAKER_ACT_GELU_TANH, .form = TWO, .x = SAKER_BF16, .has = PADDED});
+    for (int form = HALVES; form <= INTERLEAVED; form++)
+        foreach (t, floats)
+            both((struct spec){ROWS(3000), .n = 64, .act = SAKER_ACT_SILU, .form = form, .x = floats[t],
+                               .fill = SUITE_ALTERNATING, .has = OVERLAPPED});
     both((struct spec){ROWS(2), .n = 300000, .act = SAKER_ACT_SILU, .form = HALVES, .x = SAKER_F32});
     both((struct spec){ROWS(1024), .n = 512, .act = SAKER_ACT_SILU, .x = SAKER_BF16});
 }
@@ -296,6 +305,13 @@ static void quantised(void)
                                           .x = floats[(q + f) % 3], .q = quants[q], .quant = quant, .fill = fills[f],
                                           .has = only ? NO_Y : 0});
             }
+    for (int quant = SAKER_QUANT_TENSOR; quant <= SAKER_QUANT_BLOCK; quant++)
+        for (int form = PLAIN; form <= TWO; form++)
+            forward((struct spec){ROWS(5), .n = 0, .act = SAKER_ACT_SILU, .form = form, .x = SAKER_BF16,
+                                  .q = quants[form % 3], .quant = quant,
+                                  .has = (form % 2 ? NO_Y : 0) | (form == HALVES ? BIAS : 0)});
+    forward((struct spec){ROWS(2, 3), .n = 0, .act = SAKER_ACT_SILU, .x = SAKER_F32, .q = SAKER_I8,
+                          .quant = SAKER_QUANT_ROW, .has = PADDED});
     static const int64_t wide[] = {512, 2048, 4096, 8192, 16384};
     foreach (t, floats) /* rows of every kernel on CUDA */
         foreach (i, wide)

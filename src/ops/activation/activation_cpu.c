@@ -99,6 +99,8 @@ static void quantise(const job_t *job, int64_t row, int64_t column, int64_t n, i
     float *scale = job->scale.data;
     if (job->quant != SKR_QUANT_TENSOR)
         scale = (float *)row_of(&a->rows, &job->scale, row) + column / SKR_QUANT_GROUP * job->scale.col_stride;
+    if (a->n == 0)
+        *scale = quant_scale(0.0f, job->y_quant.type);
     quant_row(type, job->y_quant.type, y, q, job->quant, scale, job->scale.col_stride, group, n);
 }
 
@@ -118,7 +120,7 @@ static void rows(const job_t *job, int64_t task, int worker)
                  a->limit, n, !job->y_quant.data && goes_past(&job->head, y));
         else
             staged(job, row, r.first, n, type, y);
-        if (job->y_quant.data)
+        if (job->quant) /* y_quant may be empty */
             quantise(job, row, r.first, n, type, y);
     }
 }

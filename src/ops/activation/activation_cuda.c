@@ -96,8 +96,9 @@ static bool plan_flat(skr_act_head *a, int vec, int each, bool compact, skr_cuda
 /* The row is shared by a block where it is one task, else its pieces are tasks. */
 static void plan_any(skr_act_head *a, bool whole_rows, skr_cuda_kernel *kernel, skr_plan *plan)
 {
-    a->piece = whole_rows ? (int64_t)skr_align_up((size_t)a->n, SKR_QUANT_GROUP) : PIECE;
-    a->pieces = skr_ceil_div(a->n, a->piece);
+    int64_t n = skr_max(a->n, 1); /* rows of nothing have their scale */
+    a->piece = whole_rows ? (int64_t)skr_align_up((size_t)n, SKR_QUANT_GROUP) : PIECE;
+    a->pieces = skr_ceil_div(n, a->piece);
     skr_step *step = skr_plan_step(plan);
     step->kernel = kernel;
     step->grid = (uint32_t)skr_min(skr_mul(a->rows.m, a->pieces), SKR_ROWS_GRID);
@@ -126,7 +127,8 @@ saker_status skr_activation_plan_cuda(skr_call *call, skr_activation_job *job, c
             skr_plan_rows_block(&p, target, rows_shape, rows_kernel, SKR_COUNT(rows_shape), plan))
             return SAKER_OK;
     } else if (vectors) {
-        bool compact = follows(&a->gate, a->n) && follows(&a->up, a->n) && follows(&job->y, a->n) &&
+        int64_t operand = a->n * a->step; /* interleaved, a row of the gate spans its up as well */
+        bool compact = follows(&a->gate, operand) && follows(&a->up, operand) && follows(&job->y, a->n) &&
                        follows(&job->y_quant, a->n) &&
                        (!blocks || (job->scale.col_stride == 1 && follows(&job->scale, a->n / SKR_QUANT_GROUP)));
         if (plan_flat(a, vec, SKR_ACT_VECTORS(a->gate.type, form_of(a)), compact, flat, plan))
@@ -183,8 +185,9 @@ saker_status skr_activation_backward_plan_cuda(skr_call *call, skr_activation_ba
                    of_type(&job->dy, type) && of_type(&job->dgate, type) && of_type(&job->dup, type) &&
                    s->m <= SKR_ROWS_MOST;
     if (vectors) {
-        bool compact = follows(&a->gate, a->n) && follows(&a->up, a->n) && follows(&job->dy, a->n) &&
-                       follows(&job->dgate, a->n) && follows(&job->dup, a->n);
+        int64_t operand = a->n * a->step; /* as forward's */
+        bool compact = follows(&a->gate, operand) && follows(&a->up, operand) && follows(&job->dy, a->n) &&
+                       follows(&job->dgate, operand) && follows(&job->dup, operand);
         if (plan_flat(a, vec, 1, compact, backward_flat, plan))
             return SAKER_OK;
     }

@@ -185,6 +185,8 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
     int y = suite_index(c, "y"), q = suite_index(c, "y_quant"), scale = suite_index(c, "y_scale");
     suite_interval *row = malloc((size_t)l.n * sizeof *row + 1);
     int64_t group = a.quant == SAKER_QUANT_BLOCK ? 128 : l.n;
+    for (int64_t r = 0; r < l.m && l.n == 0 && a.quant == SAKER_QUANT_ROW; r++) /* of nothing: 1 */
+        value[scale][r] = 1, bound[scale][r] = 0;
     for (int64_t r = 0; r < l.m && l.n > 0; r++) {
         for (int64_t j = 0; j < l.n; j++) {
             near v = value_at(&l, r, j);

@@ -9,10 +9,7 @@
 
 static double *room(int64_t n)
 {
-    double *p = calloc((size_t)n + 1, sizeof *p);
-    if (!p)
-        abort();
-    return p;
+    return suite_room(n, sizeof(double));
 }
 
 /* ---------------------------------------------------------------- tensors */
@@ -69,10 +66,8 @@ static int64_t limit_of_blocks(suite_column x, int64_t block, int64_t length)
 
 static void find_ranges(attention_problem *p)
 {
-    p->range = calloc((size_t)p->batch + 1, sizeof *p->range);
-    int64_t *q = calloc((size_t)p->batch + 1, sizeof *q), *k = calloc((size_t)p->batch + 1, sizeof *k);
-    if (!p->range || !q || !k)
-        abort();
+    p->range = suite_room(p->batch, sizeof *p->range);
+    int64_t *q = suite_room(p->batch, sizeof *q), *k = suite_room(p->batch, sizeof *k);
     if (p->cu_q.t) {
         cut(p->cu_q, p->batch, p->length, q);
         cut(p->cu_k, p->batch, p->length_k, k);

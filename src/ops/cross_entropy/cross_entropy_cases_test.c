@@ -54,6 +54,8 @@ static void widths(void)
         all((struct spec){.x = floats[k % 2], ROWS(1), .n = wide[k]});
     }
     all((struct spec){.x = SAKER_F16, ROWS(1), .n = 600000, .has = IN_PLACE});
+    for (int k = 0; k < 3; k++) /* equal terms are rounded the same way in every step of a chain */
+        all((struct spec){.x = SAKER_F32, ROWS(1), .n = 16380 + k, .smoothing = 1, .fill = SUITE_CONSTANT});
 }
 
 /* Options, alone and together; types of every tensor; reductions. */

@@ -109,7 +109,7 @@ static row_sums first_sweep(const kernel *k, const char *x)
         if (k->kept)
             k->tops[i / SKR_CE_CHUNK] = top;
         if (job->smoothing != 0.0f)
-            smooth += (double)weighted_sum(type, s, k->weight ? k->weight + i : NULL, k->scale.k, n);
+            smooth += weighted_sum(type, s, k->weight ? k->weight + i : NULL, k->scale.k, n);
     }
     if (!(r.sum >= 0))
         r.max = r.sum != r.sum ? (float)r.sum : r.max;

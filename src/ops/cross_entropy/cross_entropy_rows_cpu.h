@@ -95,8 +95,7 @@ static const float *cap(int type, const void *x, float c, float *y, int64_t n)
     return y;
 }
 
-/* Sum of k * w * x, w 1 when it is NULL. */
-static float weighted_sum(int type, const void *x, const float *w, float k, int64_t n)
+static float weighted_run(int type, const void *x, const float *w, float k, int64_t n)
 {
     vf sum[2] = {v_set1(0.0f), v_set1(0.0f)}, by = v_set1(k);
     float e[SKR_LANES], rest = 0.0f;
@@ -112,6 +111,18 @@ static float weighted_sum(int type, const void *x, const float *w, float k, int6
         rest += e[0] * (k * (w ? w[i] : 1.0f));
     }
     return v_sum(v_add(sum[0], sum[1])) + rest;
+}
+
+/* Sum of k * w * x, w 1 when it is NULL. In short runs: a long chain of equal terms would be rounded the same way each
+ * time. */
+static double weighted_sum(int type, const void *x, const float *w, float k, int64_t n)
+{
+    enum { RUN = 512 };
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += RUN)
+        sum += (double)weighted_run(type, (const char *)x + i * skr_type_bytes(type), w ? w + i : NULL, k,
+                                    n - i < RUN ? n - i : RUN);
+    return sum;
 }
 
 /* ---------------------------------------------------------------- gradient */

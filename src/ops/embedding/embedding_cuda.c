@@ -23,7 +23,6 @@ saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, con
 
 saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, const skr_target *target, skr_plan *plan)
 {
-    (void)call;
     (void)target;
     int vec = 16 / skr_type_bytes(job->table.type);
     int which = job->table.type == job->out.type && can(job, vec) ? COPY : can(job, 4) ? CONVERT : ANY;
@@ -31,6 +30,10 @@ saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, con
     /* Four accesses a thread, but at least eight threads side by side: a line of every store. A thread has one of each
      * row where rows are too short for both. */
     int64_t vectors = job->d / job->vec;
+    if (vectors > INT32_MAX)
+        return skr_fail(call, SAKER_UNSUPPORTED,
+                        "table has rows of %lld elements, read %d at a time: expected less than 2^31 reads on CUDA",
+                        (long long)job->d, job->vec);
     int bits = 0;
     if (which == COPY && vectors <= 16 && job->rows.n_dims == 1 && job->rows.m <= INT32_MAX)
         which = COPY_SHORT;

@@ -53,7 +53,9 @@ template <bool COPY, int V> SKR_DEVICE void embedding(const skr_embedding_job &j
     constexpr int UNROLL = 4;
     wait_for_previous();
     let_next_start();
-    int lanes = 1 << job.lane_bits, lane = threadIdx.x & (lanes - 1), groups = SKR_EMBED_THREADS >> job.lane_bits;
+    /* No signs: a step beyond the end of a row of nearly 2^31 accesses must not wrap. */
+    const uint32_t lanes = 1u << job.lane_bits, lane = threadIdx.x & (lanes - 1), vectors = (uint32_t)job.vectors;
+    int groups = SKR_EMBED_THREADS >> job.lane_bits;
     int from = COPY ? 16 : V * skr_type_bytes(job.table.type), to = COPY ? 16 : V * skr_type_bytes(job.out.type);
     for (int64_t row = (int64_t)blockIdx.x * groups + (threadIdx.x >> job.lane_bits); row < job.rows.m;
          row += (int64_t)gridDim.x * groups) {
@@ -63,19 +65,19 @@ template <bool COPY, int V> SKR_DEVICE void embedding(const skr_embedding_job &j
             *job.head.error_word = SKR_BAD_INDEX;
         const char *x = (const char *)job.table.data + id * job.table.stride * skr_type_bytes(job.table.type);
         char *y = (char *)job.out.data + offset_of<false>(job, job.out, row) * skr_type_bytes(job.out.type);
-        for (int first = lane; first < job.vectors; first += lanes * UNROLL) {
+        for (uint32_t first = lane; first < vectors; first += lanes * UNROLL) {
             access<COPY, V> a[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                int i = first + u * lanes;
+                uint32_t i = first + u * lanes;
                 a[u].zero();
-                if (good && i < job.vectors)
+                if (good && i < vectors)
                     a[u].load(job, x + (int64_t)i * from);
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                int i = first + u * lanes;
-                if (i < job.vectors)
+                uint32_t i = first + u * lanes;
+                if (i < vectors)
                     a[u].store(job, y + (int64_t)i * to);
             }
         }

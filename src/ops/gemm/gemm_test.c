@@ -359,9 +359,7 @@ void gemm_product_oracle(const gemm_product *p)
     int64_t batches = 1;
     for (int i = 0; i < p->d.t->ndim - 2; i++)
         batches *= p->d.t->shape[i];
-    near *row = calloc((size_t)p->n + 1, sizeof *row), *sums = calloc((size_t)p->n + 1, sizeof *sums);
-    if (!row || !sums)
-        abort();
+    near *row = suite_room(p->n, sizeof *row), *sums = suite_room(p->n, sizeof *sums);
     for (int64_t z = 0; z < batches; z++)
         for (int64_t m = 0; m < p->m; m++) {
             if (p->d.t->type == SAKER_I32)

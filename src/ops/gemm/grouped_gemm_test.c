@@ -15,10 +15,7 @@ static suite_tensor matrix_like(const suite_tensor *t, int64_t rows, int64_t col
 
 static double *take(int64_t n)
 {
-    double *v = calloc((size_t)n + 1, sizeof *v);
-    if (!v)
-        abort();
-    return v;
+    return suite_room(n, sizeof(double));
 }
 
 /* The tensors of a case, and what was made for the group at hand. */

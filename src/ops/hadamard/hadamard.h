@@ -11,9 +11,10 @@
 enum {
     SKR_HADAMARD_REGS = 5,  /* CUDA: log2 of the elements of a thread */
     SKR_HADAMARD_LEAST = 5, /* CUDA: log2 of the narrowest and the widest row of the fast kernels */
-    SKR_HADAMARD_MOST = 15, /* and of what a block can hold at all */
-    SKR_HADAMARD_HUGE = 20, /* and of the widest row */
-    SKR_HADAMARD_ANY = 256  /* threads of the kernel that takes anything */
+    SKR_HADAMARD_MOST = 15,
+    SKR_HADAMARD_PIECE = 14, /* and of what a block of the other kernel holds: 64 KiB, which every GPU has */
+    SKR_HADAMARD_HUGE = 20,  /* and of the widest row */
+    SKR_HADAMARD_ANY = 256   /* threads of the kernel that takes anything */
 };
 
 typedef struct skr_hadamard_job {

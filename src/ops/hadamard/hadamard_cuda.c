@@ -28,12 +28,12 @@ static skr_cuda_kernel kernels[3][sizeof threads_of / sizeof *threads_of] = {
 #include "hadamard_kernels.def"
         },
 };
-static skr_cuda_kernel any = SKR_KERNEL(hadamard_sm80, "skr_hadamard_any", sizeof(float) << SKR_HADAMARD_MOST, 1);
+static skr_cuda_kernel any = SKR_KERNEL(hadamard_sm80, "skr_hadamard_any", sizeof(float) << SKR_HADAMARD_PIECE, 1);
 static skr_cuda_kernel join = SKR_KERNEL(hadamard_sm80, "skr_hadamard_join", 0, 1);
 
 static saker_status plan_any(skr_call *call, skr_hadamard_job *job, skr_plan *plan)
 {
-    int log_piece = job->log_n < SKR_HADAMARD_MOST ? job->log_n : SKR_HADAMARD_MOST;
+    int log_piece = job->log_n < SKR_HADAMARD_PIECE ? job->log_n : SKR_HADAMARD_PIECE;
     int64_t pieces = (int64_t)1 << (job->log_n - log_piece), at = 0;
     if (job->log_n > SKR_HADAMARD_HUGE)
         return skr_fail(call, SAKER_UNSUPPORTED, "x has rows of %lld elements, expected at most 2^%d on CUDA",
@@ -50,7 +50,7 @@ static saker_status plan_any(skr_call *call, skr_hadamard_job *job, skr_plan *pl
         step = skr_plan_step(plan);
         step->kernel = &join;
         step->grid =
-            (uint32_t)skr_min(skr_mul(job->rows.m, (1 << SKR_HADAMARD_MOST) / SKR_HADAMARD_ANY), SKR_ROWS_GRID);
+            (uint32_t)skr_min(skr_mul(job->rows.m, (1 << SKR_HADAMARD_PIECE) / SKR_HADAMARD_ANY), SKR_ROWS_GRID);
         step->block = SKR_HADAMARD_ANY;
         step->overlap = true;
     }
@@ -61,7 +61,6 @@ saker_status skr_hadamard_plan_cuda(skr_call *call, skr_hadamard_job *job, const
 
 saker_status skr_hadamard_plan_cuda(skr_call *call, skr_hadamard_job *job, const skr_target *target, skr_plan *plan)
 {
-    (void)target;
     int type = job->x.type, vec = 16 / skr_type_bytes(type);
     if (job->rows.n_dims != 1 || job->y.type != type || job->log_n < SKR_HADAMARD_LEAST ||
         job->log_n > SKR_HADAMARD_MOST || !skr_rows_aligned(&job->rows, &job->x, vec) ||
@@ -74,6 +73,11 @@ saker_status skr_hadamard_plan_cuda(skr_call *call, skr_hadamard_job *job, const
     int64_t rows = (int64_t)threads_of[i] * 32 >> job->log_n;
     if (skr_ceil_div(job->rows.m, rows) > INT32_MAX)
         return plan_any(call, job, plan);
+    if ((int64_t)TILE(threads_of[i]) > target->shared_bytes) {
+        skr_why(plan, "tiles: need %u bytes of shared memory, this GPU has %d for a block", TILE(threads_of[i]),
+                target->shared_bytes);
+        return plan_any(call, job, plan);
+    }
     plan->variant = "tiles";
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[type][i];

@@ -16,11 +16,11 @@ __host__ __device__ constexpr int log2_of(int n)
     return n > 1 ? 1 + log2_of(n / 2) : 0;
 }
 
-/* Stages on registers: bit s of the number of the register. */
-template <int STEP> SKR_DEVICE void stage(float *f)
+/* Stages on COUNT registers: bit s of the number of the register. */
+template <int STEP, int COUNT> SKR_DEVICE void stage(float *f)
 {
 #pragma unroll
-    for (int k = 0; k < REGS; k++)
+    for (int k = 0; k < COUNT; k++)
         if (!(k & STEP)) {
             float a = f[k], b = f[k + STEP];
             f[k] = a + b;
@@ -28,11 +28,11 @@ template <int STEP> SKR_DEVICE void stage(float *f)
         }
 }
 
-template <int FROM, int TO> SKR_DEVICE void stages(float *f)
+template <int FROM, int TO, int COUNT = REGS> SKR_DEVICE void stages(float *f)
 {
     if constexpr (FROM < TO) {
-        stage<(1 << FROM)>(f);
-        stages<FROM + 1, TO>(f);
+        stage<(1 << FROM), COUNT>(f);
+        stages<FROM + 1, TO, COUNT>(f);
     }
 }
 
@@ -129,14 +129,14 @@ template <int T, int LOG_N, int THREADS> SKR_DEVICE void hadamard(const skr_hada
 
 /* ---------------------------------------------------------------- anything else */
 
-/* A block transforms a row, or a piece of 2^15 elements of a wider one, whose sums go to the workspace as f32. */
+/* A block transforms a row, or a piece of 2^14 elements of a wider one, whose sums go to the workspace as f32. */
 extern "C" __global__ void __launch_bounds__(SKR_HADAMARD_ANY)
     skr_hadamard_any(const __grid_constant__ skr_hadamard_job job)
 {
     extern __shared__ __align__(16) float whole[];
     wait_for_previous();
     let_next_start();
-    int log_piece = min(job.log_n, (int)SKR_HADAMARD_MOST), n = 1 << log_piece, pieces = 1 << (job.log_n - log_piece);
+    int log_piece = min(job.log_n, (int)SKR_HADAMARD_PIECE), n = 1 << log_piece, pieces = 1 << (job.log_n - log_piece);
     int from = skr_type_bytes(job.x.type), to = skr_type_bytes(job.y.type);
     for (int64_t piece = blockIdx.x; piece < job.rows.m * pieces; piece += gridDim.x) {
         int64_t row = piece / pieces, begin = (piece - row * pieces) << log_piece;
@@ -169,14 +169,14 @@ template <int PIECES> SKR_DEVICE void join_pieces(const skr_hadamard_job &job, i
     const float *sums = (const float *)job.head.workspace + row * job.n + column;
     int to = skr_type_bytes(job.y.type);
     char *y = (char *)job.y.data + (skr_row_offset(&job.rows, job.y.stride, row) + column) * to;
-    float f[REGS] = {};
+    float f[PIECES];
 #pragma unroll
     for (int k = 0; k < PIECES; k++)
-        f[k] = sums[(int64_t)k << SKR_HADAMARD_MOST];
-    stages<0, log2_of(PIECES)>(f);
+        f[k] = sums[(int64_t)k << SKR_HADAMARD_PIECE];
+    stages<0, log2_of(PIECES), PIECES>(f);
 #pragma unroll
     for (int k = 0; k < PIECES; k++)
-        any_store1(job.y.type, y + ((int64_t)k << SKR_HADAMARD_MOST) * to, f[k] * job.scale);
+        any_store1(job.y.type, y + ((int64_t)k << SKR_HADAMARD_PIECE) * to, f[k] * job.scale);
 }
 
 extern "C" __global__ void __launch_bounds__(SKR_HADAMARD_ANY)
@@ -184,11 +184,11 @@ extern "C" __global__ void __launch_bounds__(SKR_HADAMARD_ANY)
 {
     wait_for_previous();
     let_next_start();
-    constexpr int blocks = (1 << SKR_HADAMARD_MOST) / SKR_HADAMARD_ANY;
+    constexpr int blocks = (1 << SKR_HADAMARD_PIECE) / SKR_HADAMARD_ANY;
     for (int64_t i = blockIdx.x; i < job.rows.m * blocks; i += gridDim.x) {
         int64_t row = i / blocks;
         int column = (int)(i - row * blocks) * SKR_HADAMARD_ANY + (int)threadIdx.x;
-        switch (job.log_n - SKR_HADAMARD_MOST) {
+        switch (job.log_n - SKR_HADAMARD_PIECE) {
         case 1:
             join_pieces<2>(job, row, column);
             break;
@@ -201,8 +201,11 @@ extern "C" __global__ void __launch_bounds__(SKR_HADAMARD_ANY)
         case 4:
             join_pieces<16>(job, row, column);
             break;
-        default:
+        case 5:
             join_pieces<32>(job, row, column);
+            break;
+        default:
+            join_pieces<64>(job, row, column);
         }
     }
 }

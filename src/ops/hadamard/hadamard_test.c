@@ -99,6 +99,8 @@ static void build(void)
                 add(x, x, n > 1000 ? 3 : 37, n, n & 0x5555 ? IN_PLACE : STRIDED, SUITE_NORMAL, SUITE_CHECK);
         }
         add(x, x, 1, 1 << 20, 0, SUITE_NORMAL, SUITE_CHECK);
+        add(x, x, 1, (int64_t)1 << (17 + t), 0, SUITE_NORMAL, SUITE_CHECK); /* CUDA: other numbers of pieces */
+        add(x, floats[(t + 1) % 3], 2, 32768, 0, SUITE_NORMAL, SUITE_CHECK);
         foreach (o, floats)
             add(x, floats[o], 5, 256, 0, SUITE_UNIFORM, SUITE_CHECK);
         foreach (f, fills)

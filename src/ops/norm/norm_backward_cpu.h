@@ -478,15 +478,6 @@ static void stat_row(const sweep *s, int64_t row, row_data *r)
     moments m = {0, 0};
     for (int64_t i = 0; i < job->n; i += CHUNK)
         m = moments_add(m, sums_fns[type](r->x + i * bytes, chunk_len(job->n, i)));
-    if (!CENTRE && !is_finite(m.square)) { /* as in sums_in_double */
-        m.square = 0;
-        for (int64_t i = 0; i < job->n; i += STAGED) {
-            int64_t n = job->n - i < STAGED ? job->n - i : STAGED;
-            const float *x = staged(type, r->x, i, n, s->x);
-            for (int64_t j = 0; j < n; j++)
-                m.square += (double)x[j] * (double)x[j];
-        }
-    }
     centred c = centred_of(type, r->x, job->n, m, job->eps);
     r->mean = (float)c.mean;
     r->rstd = c.rstd;

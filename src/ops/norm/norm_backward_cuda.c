@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * One kernel (or, where nothing else fits, one for each) computes dx and one partial row of dweight (and dbias) for
- * each part, another one adds the parts in order. The number of parts is a function of types, width, heads and rows,
- * never of the GPU: the same bits everywhere.
+ * each part, another one adds the parts in order. The number of parts is a function of the kernel, width, heads and
+ * rows, never of the number of SMs: the same bits on every GPU that runs the same kernel.
  */
 #include "../../cuda/rows_plan.h"
 #include "norm_op.h"
@@ -128,10 +128,11 @@ static int kind(const skr_norm_backward_job *job)
     return job->x.type + (job->centre ? CENTRED : 0);
 }
 
-/* Dynamic shared bytes that a kernel may ask for: messages of four words in a cluster take 4 KiB more. */
-static int64_t most_shared(const skr_norm_backward_job *job)
+/* Dynamic shared bytes that a kernel may ask for. Messages of four words in a cluster take 4 KiB more; a GPU other than
+ * Hopper runs blocks only. */
+static int64_t most_shared(const skr_norm_backward_job *job, const skr_target *target)
 {
-    return SKR_ROWS_SHARED - (job->centre ? 4096 : 0);
+    return skr_min(SKR_ROWS_SHARED - (job->centre ? 4096 : 0), target->shared_bytes - SKR_ROWS_STATIC);
 }
 
 /* Parts: `most` of them, as many for every head, none with fewer than MIN_ROWS turns of `groups` rows unless there is
@@ -145,13 +146,13 @@ static void set_parts(skr_norm_backward_job *job, int64_t most, int64_t groups)
     job->rows_per_part = skr_ceil_div(rows, parts);
 }
 
-static bool plan_block(skr_norm_backward_job *job, const skr_rows_shape *shapes, skr_cuda_kernel *kernels, int count,
-                       int vec, skr_plan *plan)
+static bool plan_block(skr_norm_backward_job *job, const skr_target *target, const skr_rows_shape *shapes,
+                       skr_cuda_kernel *kernels, int count, int vec, skr_plan *plan)
 {
     for (int i = 0; i < count; i++) {
         const skr_rows_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
-        if (s->type != kind(job) || (int64_t)s->lanes * s->vpt < job->n / vec || shared > most_shared(job))
+        if (s->type != kind(job) || (int64_t)s->lanes * s->vpt < job->n / vec || shared > most_shared(job, target))
             continue;
         set_parts(job, s->walk, s->threads / s->lanes);
         skr_step *step = skr_plan_step(plan);
@@ -177,7 +178,7 @@ static bool plan_cluster(skr_norm_backward_job *job, const skr_target *target, c
         const skr_rows_shape *s = &shapes[i];
         int64_t shared = shared_bytes(job, s, vec);
         int cluster = skr_rows_cluster(job->n, s, vec);
-        if (s->type != kind(job) || !cluster || shared > most_shared(job))
+        if (s->type != kind(job) || !cluster || shared > most_shared(job, target))
             continue;
         set_parts(job, s->walk / cluster, 1);
         skr_step *step = skr_plan_step(plan);
@@ -278,10 +279,11 @@ saker_status skr_norm_backward_plan_cuda(skr_call *call, skr_norm_backward_job *
         else if (job->dy.type != job->x.type)
             skr_why(plan, "row kernels: dy and x differ in type");
         else
-            done = (is_lean(job) && (plan_ring(job, target, vec, plan) ||
-                                     plan_block(job, lean_shape, lean_kernel, SKR_COUNT(lean_shape), vec, plan))) ||
-                   plan_block(job, block_shape, block_kernel, SKR_COUNT(block_shape), vec, plan) ||
-                   plan_cluster(job, target, wide_shape, wide_kernel, SKR_COUNT(wide_shape), vec, plan);
+            done =
+                (is_lean(job) && (plan_ring(job, target, vec, plan) || plan_block(job, target, lean_shape, lean_kernel,
+                                                                                  SKR_COUNT(lean_shape), vec, plan))) ||
+                plan_block(job, target, block_shape, block_kernel, SKR_COUNT(block_shape), vec, plan) ||
+                plan_cluster(job, target, wide_shape, wide_kernel, SKR_COUNT(wide_shape), vec, plan);
         if (!done)
             plan_any(job, plan);
     }

@@ -281,13 +281,18 @@ template <bool CENTRE, int T, class Owner, int VPT, int STAGES, bool W_SHARED, b
                 sum = owner.template reduce<skr_sum>(sum);
             else
                 owner.template reduce2<skr_sum, skr_sum>(sum, second);
-            if (CENTRE)
-                sum = __fmaf_rn(-stats.low, second, sum);
-            else if (!rstd())
+            if (CENTRE && !LEAN) /* an infinity is in sum already, and 0 * inf would be NaN */
+                sum = __fmaf_rn(-stats.low, fabsf(second) <= 3.402823466e38f ? second : 0.0f, sum);
+            else if (!CENTRE && !rstd())
                 stats.rstd = rstd_of(second, job.n, job.eps);
             float mean = sum * inverse * stats.rstd;
-            if (in && stats.rstd == 0.0f) /* the sum of squares overflowed, the other sum may have: take it over h */
-                mean = owner.template reduce<skr_sum>(dot_h(in, stats, x, dy)) * inverse;
+            /* The sum of squares overflowed, the other sum may have: take it over h. Rows that share a warp do so
+             * together. */
+            bool over_h = in && stats.rstd == 0.0f;
+            if (L < 32 ? __any_sync(0xffffffffu, over_h) : over_h) {
+                float again = owner.template reduce<skr_sum>(dot_h(in, stats, x, dy)) * inverse;
+                mean = over_h ? again : mean;
+            }
             finish(in, mean, CENTRE ? second * inverse : 0.0f, stats, x, dy, dres_stage);
             stage = stage + 1 < STAGES ? stage + 1 : 0;
             dres_stage = dres_stage < STAGES ? dres_stage + 1 : 0;

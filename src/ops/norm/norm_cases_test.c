@@ -286,6 +286,28 @@ static void fills(void)
         }
 }
 
+/* Gradients of a row that is unlike its neighbours, in widths of part of a warp, a warp, a block and a cluster: an
+ * infinity in dy goes where the formula takes it; a row with an rstd of 0 holds up no other one, and gives zeros also
+ * where its products leave f32. */
+static void odd_rows(void)
+{
+    static const int64_t n[] = {67, 136, 256, 1000, 4096, 8192, 20488, 100008};
+    foreach (i, n)
+        foreach (t, floats) {
+            int has = W | RSTD | Y | DW | (kind == LAYER ? DB : 0);
+            struct spec s = {ROWS(n[i] > 4096 ? 3 : 37), .n = n[i], .x = floats[t], .has = has | DY_INF};
+            add_backward(&s);
+            s.has &= ~RSTD;
+            add_backward(&s);
+            s.has = has | RSTD_ZERO;
+            add_backward(&s);
+            s.fill = SUITE_MAX;
+            add_backward(&s);
+            if (kind == RMS && n[i] == 20488 && floats[t] != SAKER_F16) /* squares beyond f32: forward saves 0 */
+                both((struct spec){ROWS(2), .n = n[i], .x = floats[t], .has = W, .fill = SUITE_RANGE});
+        }
+}
+
 /* Rows whose mean is far from zero, beside their spread, in every width that has a path of its own. */
 static void centres(void)
 {
@@ -385,6 +407,7 @@ static void build(void)
         layouts();
         in_place();
         fills();
+        odd_rows();
         if (kind == LAYER)
             centres();
         benches();

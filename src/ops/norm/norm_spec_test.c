@@ -4,6 +4,9 @@
 
 #include "norm_test.h"
 
+/* What SUITE_RANGE gives: squares whose sum leaves f32's range in a row of 20000, but not in one of 4096. */
+static const int64_t range_value = (int64_t)1 << 57;
+
 static suite_list forward_list[N_KINDS], backward_list[N_KINDS];
 
 /* ---------------------------------------------------------------- tensors of a case */
@@ -12,6 +15,7 @@ static suite_tensor *add_rows(suite_case *c, const struct spec *s, const char *f
 {
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->n_lead, s->lead, s->n, 0);
     t->fill = s->fill;
+    t->low = t->high = range_value;
     suite_lay_out(t, s->layout, suite_gap(c), true);
     return t;
 }
@@ -72,6 +76,10 @@ static void end_name(suite_case *c, const struct spec *s)
         suite_say(c, " acc");
     if (s->has & FLAT)
         suite_say(c, " flat");
+    if (s->has & DY_INF)
+        suite_say(c, " dy=inf");
+    if (s->has & RSTD_ZERO)
+        suite_say(c, " rstd=0");
     if (s->eps != 0)
         suite_say(c, " eps=%g", (double)s->eps);
     if (s->offset != 0)
@@ -166,9 +174,11 @@ void norm_backward_add(int kind, const struct spec *s)
 
     /* dy, and the gradient that arrives at residual_out, are ordinary numbers; x has the fill. */
     struct spec plain = *s;
-    if (s->fill == SUITE_HUGE || s->fill == SUITE_MAX || s->fill == SUITE_ZERO)
+    if (s->fill == SUITE_HUGE || s->fill == SUITE_MAX || s->fill == SUITE_RANGE || s->fill == SUITE_ZERO)
         plain.fill = SUITE_NORMAL;
-    add_rows(&c, &plain, "dy", SUITE_IN, s->y);
+    suite_tensor *dy = add_rows(&c, &plain, "dy", SUITE_IN, s->y);
+    if (s->has & DY_INF)
+        dy->fill = SUITE_ONE_INF;
     add_rows(&c, s, "x", SUITE_IN, s->x);
     if (s->y && s->y != s->x)
         type_word(&c, s, " dy", s->y);
@@ -179,7 +189,9 @@ void norm_backward_add(int kind, const struct spec *s)
     if (s->has & RSTD) {
         if (kind == LAYER)
             add_stat(&c, s, "mean", SUITE_IN, 0);
-        add_stat(&c, s, "rstd", SUITE_IN, 0);
+        suite_tensor *rstd = add_stat(&c, s, "rstd", SUITE_IN, 0);
+        if (s->has & RSTD_ZERO)
+            rstd->fill = SUITE_RANGE, rstd->high = s->fill == SUITE_MAX ? 0 : 1;
         bench ? (void)0 : suite_say(&c, " rstd");
     }
     if (s->has & R) {

@@ -62,7 +62,7 @@ static options backward_options(const suite_case *c, int kind)
 typedef struct stat {
     double mean, mean_error; /* 0 in rms_norm */
     double rstd, rstd_error; /* the error is relative */
-    bool beyond;             /* squares leave f32: a kernel's sum may be infinite, and its rstd 0 */
+    bool beyond;             /* squares leave f32, or nearly do: rstd may be 0 */
 } stat;
 
 static stat stat_of(int kind, const double *s, int64_t n, double eps)
@@ -77,7 +77,11 @@ static stat stat_of(int kind, const double *s, int64_t n, double eps)
     double variance = square / (double)n;
     a.rstd = 1 / sqrt(variance + eps);
     a.rstd_error = (factor / 2 + 4) * U;
-    a.beyond = square > 0x1.fffffep127;
+    a.beyond = square > 0x1.fffffep127 * (1 - factor * U);
+    if (kind == RMS && square > 0x1.fffffep127 * (1 + factor * U)) { /* it is 0 then */
+        a.beyond = false;
+        a.rstd = a.rstd_error = 0;
+    }
     if (kind == LAYER) {
         double first = factor * U * fabs(a.mean);
         a.mean_error = 1.12 * factor * U * (sqrt(variance) + first) + DENORM;

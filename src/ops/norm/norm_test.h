@@ -27,8 +27,10 @@ enum {
     ACC = 1024,    /* accumulate */
     DW = 2048,
     DB = 4096,
-    FLAT = 8192,      /* rstd and scales are [M] although x has more leading dimensions */
-    SAME_HEAD = 16384 /* the [H, N] parameters show one row to every head (stride 0) */
+    FLAT = 8192,       /* rstd and scales are [M] although x has more leading dimensions */
+    SAME_HEAD = 16384, /* the [H, N] parameters show one row to every head (stride 0) */
+    DY_INF = 32768,    /* the gradient op: dy has an infinity, and x has none */
+    RSTD_ZERO = 65536  /* the gradient op: rstd is 0 or 1 (where x is SUITE_MAX: 0), as forward saves it of huge rows */
 };
 
 struct spec {

@@ -51,7 +51,7 @@ static saker_status bytes_of(skr_call *call, const skr_view *q, const skr_view *
     SKR_TRY(skr_same_shape(call, out, x));
     SKR_TRY(skr_last_contiguous(call, q));
     for (int i = 0; q->type == SKR_I4 && i < q->ndim - 1; i++) {
-        if (q->stride[i] % 2 && q->shape[i] > 1)
+        if (q->stride[i] % 2 && q->shape[i] > 1 && q->count)
             return skr_fail(call, SAKER_INVALID_ARG,
                             "%s has stride %lld in dimension %d, expected an even number: rows of i4 start at whole "
                             "bytes",
@@ -134,7 +134,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
         return skr_fail(call, SAKER_INVALID_ARG, "dynamic is 1, expected 0: only quant tensor has the choice");
     job->dynamic = a->dynamic;
     SKR_TRY(skr_check_alias(call, v, N_FIELDS, NULL, 0));
-    *empty = v[X].count == 0 && !a->dynamic;
+    /* A row without columns has a scale, that of nothing. */
+    *empty = v[X].count == 0 && !a->dynamic && !(a->quant == SAKER_QUANT_ROW && v[SCALE].count);
     return SAKER_OK;
 }
 
@@ -153,8 +154,9 @@ static saker_status check_dequantize(skr_call *call, const skr_view *v, const vo
 static void flatten(skr_quantize_job *job)
 {
     int64_t bytes = job->type == SKR_I4 ? job->n / 2 : job->n;
-    if (job->quant == SAKER_QUANT_TENSOR && job->rows.m > 1 && job->rows.n_dims == 1 && job->x.stride[0] == job->n &&
-        job->q.stride[0] == bytes && (job->type != SKR_I4 || job->n % 2 == 0) && job->rows.m < SKR_HUGE / job->n) {
+    if (job->quant == SAKER_QUANT_TENSOR && job->n && job->rows.m > 1 && job->rows.n_dims == 1 &&
+        job->x.stride[0] == job->n && job->q.stride[0] == bytes && (job->type != SKR_I4 || job->n % 2 == 0) &&
+        job->rows.m < SKR_HUGE / job->n) {
         job->n *= job->rows.m;
         job->group = job->n;
         job->rows = (skr_row_space){.m = 1, .n_dims = 1, .dims = {1}};
@@ -174,7 +176,8 @@ static saker_status plan_cpu(skr_call *call, skr_quantize_job *job, const skr_ta
     job->piece = job->quant == SAKER_QUANT_ROW ? skr_max(n, 1) : skr_mul(unit, skr_ceil_div(PIECE / job->slab, unit));
     job->pieces = skr_max(1, skr_ceil_div(n, job->piece));
     job->slabs_per_task = job->pieces > 1 ? 1 : skr_rows_per_task(job->rows.m, bytes, target->width);
-    job->n_tasks = n ? skr_mul(job->pieces, skr_ceil_div(job->rows.m, job->slabs_per_task)) : 0;
+    job->n_tasks =
+        n || job->quant == SAKER_QUANT_ROW ? skr_mul(job->pieces, skr_ceil_div(job->rows.m, job->slabs_per_task)) : 0;
     if (job->dynamic) {
         skr_take(&at, skr_mul(job->n_tasks, sizeof(float)));
         if (job->n_tasks)

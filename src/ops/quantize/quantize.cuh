@@ -350,7 +350,7 @@ SKR_DEVICE void quantize_any(const skr_quantize_job &job)
         float *scales = (float *)job.scale.data;
         if (job.quant != SKR_QUANT_TENSOR) {
             scales = (float *)any_row(job.rows, job.scale, slab);
-            int64_t last = min((to + job.group - 1) / job.group, groups);
+            int64_t last = job.n ? min((to + job.group - 1) / job.group, groups) : 1; /* a row of nothing has one */
             for (int64_t g = from / job.group + (small ? warp : 0); g < last; g += small ? ANY_THREADS / 32 : 1) {
                 float amax = 0.0f;
                 int64_t end = min((g + 1) * job.group, job.n);

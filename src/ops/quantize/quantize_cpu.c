@@ -108,6 +108,8 @@ static void codes(const job_t *job, int64_t task)
 {
     region r = region_of(job, task);
     for (int64_t slab = r.begin; slab < r.end; slab++) {
+        if (job->n == 0)
+            *scale_at(job, slab, 0) = quant_scale(0.0f, job->type);
         if (job->type == SKR_I4 && job->quant == SKR_QUANT_GROUPS && job->group % 2) {
             odd_groups(job, slab, &r);
             continue;

@@ -94,6 +94,9 @@ static bool make_flat(skr_quantize_job *job, int vec, skr_plan *plan)
     if (job->quant != SAKER_QUANT_TENSOR)
         compact = compact && job->n % job->group == 0 && job->group < job->n && job->scale.col_stride == 1 &&
                   job->scale.stride[0] == job->n / job->group;
+    /* dequantize divides a column by its group in 32 bits; by 128 it shifts. */
+    if (job->quant != SAKER_QUANT_TENSOR && job->group != SKR_QUANT_GROUP)
+        compact = compact && skr_mul(m, job->n) <= UINT32_MAX;
     if (compact)
         vectors = skr_mul(m, vectors), m = 1;
     if (skr_flat_of(m, vectors, &job->flat))
@@ -120,7 +123,8 @@ saker_status skr_quantize_plan_cuda(skr_call *call, skr_quantize_job *job, const
 saker_status skr_quantize_plan_cuda(skr_call *call, skr_quantize_job *job, const skr_target *target, skr_plan *plan)
 {
     int vec = 16 / skr_type_bytes(job->x.type);
-    bool none = job->rows.m == 0 || job->n == 0, fit = !none && vectors_fit(job, vec, plan);
+    bool none = job->rows.m == 0 || (job->n == 0 && job->quant != SAKER_QUANT_ROW);
+    bool fit = job->n > 0 && !none && vectors_fit(job, vec, plan);
     int64_t tiles = skr_mul(job->rows.m, skr_ceil_div(job->n, SKR_QUANT_GROUP));
     job->flat = (skr_flat){0};
     if (job->dynamic) {

@@ -240,6 +240,8 @@ static void build(void)
         modes((struct spec){ROWS(600), .n = 512, .x = SAKER_BF16, .q = codes[q]});
         modes((struct spec){.n = 200, .x = SAKER_F16, .q = codes[q]});
         modes((struct spec){ROWS(0), .n = 64, .x = SAKER_F32, .q = codes[q]});
+        modes((struct spec){ROWS(5), .n = 0, .x = SAKER_BF16, .q = codes[q]});
+        modes((struct spec){ROWS(0), .n = 0, .x = SAKER_F16, .q = codes[q]});
     }
     /* Rows and groups of every kernel on CUDA. */
     static const int64_t wide[] = {512, 2048, 4096, 8192, 16384, 32768, 65536}, groups[] = {8, 16, 256};

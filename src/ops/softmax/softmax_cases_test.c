@@ -232,6 +232,28 @@ static void fills(void)
             }
 }
 
+/* Products whose rounding alone is beyond exp's range; and single ones, which are 1 whatever they are. */
+static void far(void)
+{
+    static const suite_fill kinds[] = {SUITE_HUGE, SUITE_MAX};
+    static const float scales[] = {0.3f, -0.7f};
+    static const int64_t n[] = {1, 2, 17, 256, 4096};
+    foreach (t, floats)
+        foreach (f, kinds)
+            foreach (k, scales)
+                foreach (i, n)
+                    for (int log = 0; log < 2; log++) {
+                        struct spec s = {SHAPE(5, n[i]), .x = floats[t], .fill = kinds[f], .scale = scales[k],
+                                         .has = log};
+                        softmax_add(&s);
+                        s.shape[2] = 3;
+                        s.ndim = 3;
+                        s.dim = 1;
+                        if (n[i] <= 256)
+                            softmax_add(&s);
+                    }
+}
+
 /* ---------------------------------------------------------------- bench and demo */
 
 static void bench_pair(int64_t m, int64_t n, saker_type type, int use)
@@ -296,6 +318,7 @@ static void build(void)
     causal();
     in_place();
     fills();
+    far();
     benches();
 }
 

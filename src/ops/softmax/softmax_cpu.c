@@ -241,6 +241,68 @@ static void make_s(const job_t *job, int64_t row, const char *x, float *s)
     }
 }
 
+static float max_of(int type, const char *x, float scale, int64_t n)
+{
+    float m = -__builtin_inff();
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        float here = maxima[type](x + i * skr_type_bytes(type), scale, chunk_len(n, i));
+        m = here > m || here != here ? here : m;
+    }
+    return m;
+}
+
+/* Up to here m may be rounded: all exponents of a row are off by the same, at most 1/2, which cancels. From 1.5e9 on it
+ * could be more than exp takes. The exponents of a far row are (x - top) * scale, top being the largest x. */
+#define FAR 0x1p24f
+
+/* (sign * x - m) * times: sign is that of scale, and one half where the difference could overflow, but not its product
+ * with scale. */
+typedef struct far_row {
+    float sign, m, times;
+} far_row;
+
+/* *top is -infinity where all x are; a product may be so without. */
+static far_row far_of(int type, const char *x, float scale, int64_t n, float *top)
+{
+    float sign = scale < 0 ? -1.0f : 1.0f, size = sign * scale, part = size < 1 ? 0.5f : 1.0f;
+    *top = max_of(type, x, sign, n);
+    return (far_row){sign * part, part * against(*top), size / part};
+}
+
+static void far_chunk(const far_row *f, int type, const char *x, float *a, int64_t n)
+{
+    widen(type, x, 0.0f, a, n);
+    for (int64_t i = 0; i < n; i += SKR_LANES) {
+        int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
+        vf d = v_fma(v_load_n(SKR_F32, a, i, left), v_set1(f->sign), v_set1(-f->m));
+        v_store_n(SKR_F32, a, i, v_mul(d, v_set1(f->times)), left);
+    }
+}
+
+/* The end of rows() for a far row: the same sweeps over its exponents. */
+static void far_rest(const job_t *job, int type, const char *x, char *y, float *e)
+{
+    float top, a[CHUNK];
+    far_row f = far_of(type, x, job->scale, job->n, &top);
+    int xb = skr_type_bytes(type), yt = job->y.type, yb = skr_type_bytes(yt);
+    double sum = 0;
+    for (int64_t i = 0; i < job->n; i += CHUNK) {
+        int64_t len = chunk_len(job->n, i);
+        far_chunk(&f, type, x + i * xb, a, len);
+        sum += (double)(job->log ? sums : exps)[SKR_F32](a, 1.0f, 0.0f, e + i, (const char *)a, len);
+    }
+    norm r = norm_of(job, top, sum);
+    for (int64_t i = 0; i < job->n; i += CHUNK) {
+        int64_t len = chunk_len(job->n, i);
+        if (job->log) {
+            far_chunk(&f, type, x + i * xb, a, len);
+            logs[SKR_F32][yt](a, y + i * yb, 1.0f, 0.0f, r.ln, len, 0);
+        } else {
+            products[yt](e + i, y + i * yb, r.factor, len, 0);
+        }
+    }
+}
+
 static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
 {
     bool plain = !job->mask.data && job->seen.how == SKR_SEEN_ALL;
@@ -257,12 +319,11 @@ static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
             make_s(job, row, x, scratch);
             s = (const char *)scratch;
         }
-        float m = -__builtin_inff();
-        for (int64_t i = 0; i < n; i += CHUNK) {
-            float here = maxima[type](s + i * sb, scale, chunk_len(n, i));
-            m = here > m || here != here ? here : m;
+        float m = max_of(type, s, scale, n), *e = scratch ? scratch : (float *)y;
+        if (plain && __builtin_fabsf(m) >= FAR) {
+            far_rest(job, type, s, y, e);
+            continue;
         }
-        float *e = scratch ? scratch : (float *)y;
         double sum = 0;
         for (int64_t i = 0; i < n; i += CHUNK) {
             const char *ahead = a.rows ? ahead_at(&a, &job->rows, &job->x, row, end, i * xb) : next + i * xb;

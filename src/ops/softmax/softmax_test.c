@@ -5,6 +5,7 @@
  *   s                  U of the product and U of the sum where there is a scale or a mask; else exact.
  *   s - m              what s and m are off, and 3 U of the difference: its own rounding, the factor log2(e) that it is
  *                      multiplied by, that product. The error of an exponent is a relative error of the exponential.
+ *                      Without a mask the order of the s is that of the x: the largest has 0, and none has more.
  *   an exponential     4 U (two ulp: what a GPU's instruction promises), and 4 U more where a partial sum has a maximum
  *                      of its own and is multiplied by an exponential of the difference.
  *   sum of n terms     SUM(n) * U * sum|terms|, SUM(n) = 2 + sqrt(min(n, 4096)), as in rms_norm_test.c; and the terms'
@@ -87,15 +88,17 @@ static double s_of(const walk *w, double scale, int64_t at, double *error)
     return s;
 }
 
-static double exponent_error(double d, double es, double em)
+static double exponent_error(const walk *w, double d, double es, double em)
 {
-    return isfinite(d) ? es + em + 3 * U * fabs(d) : 0;
+    if (!isfinite(d) || (d == 0 && !w->mask))
+        return 0;
+    return es + em + 3 * U * fabs(d);
 }
 
-/* exp(d), and how far it may be off when d may be off by e. The largest is exp(0). */
-static double exp_of(double d, double e, double *error)
+/* exp(d), and how far it may be off when d may be off by e. */
+static double exp_of(const walk *w, double d, double e, double *error)
 {
-    double p = exp(d), high = exp(fmin(d + e, e)), low = exp(d - e);
+    double p = exp(d), high = exp(fmin(d + e, w->mask ? e : 0)), low = exp(d - e);
     *error = fmax(high - p, p - low) + 8 * U * high + DENORM;
     if (d == -INFINITY)
         *error = 0;
@@ -119,7 +122,7 @@ static row_sums sums_of(const walk *w, double scale, int64_t row)
     double error = 0;
     for (int64_t k = 0; k < w->n; k++) {
         double d = s_of(w, scale, element(w, row, k), &es) - r.m;
-        r.sum += exp_of(d, exponent_error(d, es, r.em), &e);
+        r.sum += exp_of(w, d, exponent_error(w, d, es, r.em), &e);
         error += e;
     }
     r.error = error / r.sum + sum_factor(w->n) * U;
@@ -141,7 +144,7 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
         row_sums r = sums_of(&w, scale, row);
         for (int64_t k = 0; k < w.n; k++) {
             int64_t at = element(&w, row, k);
-            double es, e, s = s_of(&w, scale, at, &es), d = s - r.m, off = exponent_error(d, es, r.em);
+            double es, e, s = s_of(&w, scale, at, &es), d = s - r.m, off = exponent_error(&w, d, es, r.em);
             b[at] = 0;
             if (r.nan) {
                 y[at] = NAN;
@@ -153,7 +156,7 @@ static void forward_oracle(const suite_case *c, double *const *value, double *co
                 off += r.error + 4 * U * fabs(ln) + U * fabs(y[at]) + 2 * U;
                 b[at] = off + half_ulp(type, fabs(y[at]) + off);
             } else {
-                y[at] = exp_of(d, off, &e) / r.sum;
+                y[at] = exp_of(&w, d, off, &e) / r.sum;
                 off = e / r.sum * (1 + r.error) + y[at] * (r.error + 4 * U) + 4 * DENORM;
                 b[at] = off + half_ulp(type, y[at] + off);
             }

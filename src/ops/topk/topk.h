@@ -12,7 +12,8 @@ enum {
     SKR_TOPK_INSERT = 16,         /* CPU: up to this k the survivors are kept sorted */
     SKR_TOPK_RANK = 256,          /* CUDA: up to so many survivors are sorted by counting */
     SKR_TOPK_SHARED = 200 * 1024, /* CUDA: most shared memory for the keys of a row and the survivors */
-    SKR_TOPK_LIST = 8192          /* CUDA: most survivors in shared memory */
+    SKR_TOPK_LIST = 8192,         /* CUDA: most survivors in shared memory */
+    SKR_TOPK_STEP = 65535         /* CUDA: at least the elements that a block has under way: 1024 threads, 4 vectors */
 };
 
 /* CUDA: key and index of a survivor have 16 bits each: blocks of up to 512 threads have rows of up to 2^15 columns

@@ -43,6 +43,11 @@ saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_tar
 
 saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan)
 {
+    /* Indices are signed in the kernel, and a step of all its threads may go beyond the end: without a sign it spills.
+     */
+    if (job->n > INT32_MAX - SKR_TOPK_STEP)
+        return skr_fail(call, SAKER_UNSUPPORTED, "x has rows of %lld elements, expected at most 2^31 - 2^16 on CUDA",
+                        (long long)job->n);
     /* Some room beyond a small k saves passes over the row; what is beyond a large one would have to be sorted. */
     int64_t cap = 64;
     while (cap < job->k + (job->k <= SKR_TOPK_RANK / 2 ? 16 : 0))
