@@ -15,7 +15,7 @@ TORCH ?= 1
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 # objcopy and ar of this compiler: one for another architecture has its own.
-program = $(shell $(CC) -print-prog-name=$(1))
+program = $(or $(shell $(CC) -print-prog-name=$(1) 2>/dev/null),$(1))
 Q := $(if $(V),,@)
 
 version = $(shell awk '/define SAKER_VERSION_$(1) /{print $$3}' include/saker.h)
@@ -205,8 +205,8 @@ TO := $(DESTDIR)$(PREFIX)
 LIB := $(DESTDIR)$(LIBDIR)
 # Written here and installed with a mode of their own, whatever the umask is. @UP@: from LIBDIR to PREFIX, so that an
 # installation can be moved.
-configured = sed "s|@VERSION@|$(VERSION)|; s|@UP@|$$(realpath -ms --relative-to="$(LIBDIR)" "$(PREFIX)")|" tools/$(1).in > $(BUILD)/$(1) && \
-             install -m 644 $(BUILD)/$(1) "$(LIB)/$(2)"
+configured = up=$$(realpath -ms --relative-to="$(LIBDIR)" "$(PREFIX)") && rm -f $(BUILD)/$(1) && \
+             sed "s|@VERSION@|$(VERSION)|; s|@UP@|$$up|" tools/$(1).in > $(BUILD)/$(1) && install -m 644 $(BUILD)/$(1) "$(LIB)/$(2)"
 install: all
 	install -d "$(TO)/include" "$(LIB)/pkgconfig" "$(LIB)/cmake/saker" $(if $(COMMAND),"$(TO)/bin")
 	install -m 644 include/saker.h "$(TO)/include"

@@ -21,7 +21,7 @@ class Build(build_ext):
         build.build_extension(target)
         directory = os.environ.get("SAKER_BUILD")
         if not directory:
-            build.need(os.environ.get("CC", "gcc").split()[0])
+            build.need((os.environ.get("CC") or "gcc").split()[0])
             build.need("make")
             directory = os.path.abspath(os.path.join(self.build_temp, "saker"))
             inside = os.path.relpath(directory, ROOT)  # make takes no path with a space: not that of ROOT

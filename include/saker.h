@@ -273,7 +273,8 @@ typedef enum saker_quant {
  * e4m3, e5m2; x's shape) may come beside y (then the rounded y is quantised) or instead of it. y may be x, and
  * residual_out may be residual (the same memory, exactly). No other overlap with outputs is allowed. A row with a NaN
  * or an infinity gives NaN as the formula does; other rows are not touched by it. Where the squares of a row add up
- * beyond f32's range, rstd is 0 and y the bias. */
+ * beyond f32's range, rstd is 0 and y the bias. Rows of no columns have none of these: rstd and y_scale stay as they
+ * are. */
 typedef struct saker_rms_norm_args {
     uint64_t struct_size;
     const saker_tensor *x;            /* [..., N] float */
@@ -383,7 +384,7 @@ SAKER_API saker_status saker_hadamard(saker_context *ctx, const saker_hadamard_a
  * SAKER_BAD_INDEX. */
 typedef struct saker_embedding_args {
     uint64_t struct_size;
-    const saker_tensor *table; /* [V, D] float */
+    const saker_tensor *table; /* [V, D] float; CUDA: D below 2^31 */
     const saker_tensor *ids;   /* [...] i32 or i64, any strides */
     const saker_tensor *out;   /* out: [..., D] float */
 } saker_embedding_args;
@@ -973,7 +974,9 @@ typedef enum saker_id_rule {
  *
  * Layouts as in rope. thd: cu_seqlens_q and cu_seqlens_k, [B + 1], say where each sequence's tokens begin (without
  * them all tokens are one sequence); i and j count from the sequence's first. D is 1 to 576, Dv 1 to 512; the last
- * dimension of q, k, v and o has stride 1. q, k and v have one type; o has any float type.
+ * dimension of q, k, v and o has stride 1. q, k and v have one type; o has any float type. GPUs with 99 KiB of shared
+ * memory for a block (compute capability 8.6, 8.9, 12.0) refuse f32 products, here and in attention_backward, where D
+ * or Dv is beyond 256.
  *
  * diagonal: Sk - Sq (of the sequence), so that the last query sees the last key; with top_left 0. causal: i sees
  * j <= i + diagonal. has_window: i sees i + diagonal - window_left <= j <= i + diagonal + window_right; -1: no bound on

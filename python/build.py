@@ -32,7 +32,7 @@ def need(program):
 
 def build_extension(target):
     """Compiles the extension to the file target. CC and CFLAGS are honoured."""
-    command = os.environ.get("CC", "cc").split()
+    command = (os.environ.get("CC") or "cc").split()
     need(command[0])
     command += ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
     command += [f"-DPy_LIMITED_API={LIMITED_API}", "-I" + os.path.join(ROOT, "include")]

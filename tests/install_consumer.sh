@@ -42,11 +42,14 @@ if(NOT saker_VERSION VERSION_GREATER_EQUAL 0.1)
 endif()
 END
 
+echo 'if(CMAKE_VERSION VERSION_LESS 3.19)
+  message(FATAL_ERROR "no ranges")
+endif()' >"$work/ranges.cmake"
 minor=$(awk '/define SAKER_VERSION_MINOR /{print $3}' "$root/include/saker.h")
 next=$((minor + 1))
 asks() { # version, file: a project without a compiler that asks for it
     mkdir -p "$(dirname "$2")"
-    printf 'cmake_minimum_required(VERSION 3.19)\nproject(asks NONE)\nfind_package(saker %s REQUIRED)\n' "$1" >"$2"
+    printf 'cmake_minimum_required(VERSION 3.13)\nproject(asks NONE)\nfind_package(saker %s REQUIRED)\n' "$1" >"$2"
 }
 
 # Into a path with spaces, which the moved one has not: pkg-config's answer could not be used in $(...) there.
@@ -82,11 +85,17 @@ if have cmake && have g++; then
     for kind in c_saker c_saker_static cxx_saker cxx_saker_static; do
         try "CMake $kind runs" "$work/cmake/$kind"
     done
-    for version in 99 0.0 "0.$next" "0.${minor}0" "0.$next...1" 0.0...0.0.9 "0.0...<0.$minor"; do
+    no_range="" range=""
+    if cmake -P "$work/ranges.cmake" 2>/dev/null; then
+        no_range="0.$next...1 0.0...0.0.9 0.0...<0.$minor" range="0.0...<0.$next 0.$minor...1"
+    else
+        skip "CMake: ranges of versions need cmake 3.19"
+    fi
+    for version in 99 0.0 "0.$next" "0.${minor}0" $no_range; do
         asks "$version" "$work/no/CMakeLists.txt"
         try "CMake refuses version $version" sh -c "! cmake -S '$work/no' -B '$work/no/build' -DCMAKE_PREFIX_PATH='$prefix'"
     done
-    for version in "0.$minor" "0.$minor.0" "0.0...<0.$next" "0.$minor...1"; do
+    for version in "0.$minor" "0.$minor.0" $range; do
         asks "$version" "$work/yes/CMakeLists.txt"
         try "CMake takes version $version" cmake -S "$work/yes" -B "$work/yes/build" -DCMAKE_PREFIX_PATH="$prefix"
     done

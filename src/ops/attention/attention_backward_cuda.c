@@ -10,6 +10,7 @@ SKR_FATBIN(attention_gradient_plain_sm80)
 SKR_FATBIN(attention_gradient_scored_sm80)
 SKR_FATBIN(attention_gradient_any_sm80)
 SKR_FATBIN(attention_gradient_f32_sm80)
+SKR_FATBIN(attention_gradient_small_sm80)
 SKR_FATBIN(attention_bias_sm80)
 SKR_FATBIN(attention_sums_sm80)
 
@@ -20,13 +21,16 @@ SKR_FATBIN(attention_sums_sm80)
 #define FATBIN_any_f16     attention_gradient_any_sm80
 #define FATBIN_any_bf16    attention_gradient_any_sm80
 #define FATBIN_any_f32     attention_gradient_f32_sm80
+#define FATBIN_small_f16   attention_gradient_small_sm80
+#define FATBIN_small_bf16  attention_gradient_small_sm80
+#define FATBIN_small_f32   attention_gradient_small_sm80
 enum { SIDE_q, SIDE_k };
 /* Whether warps share scores (attention_gradient.cuh). */
 #define EXCHANGE(kind, side, wv) (SIDE_##side && KIND_##kind != KIND_any && (wv) > 1)
 /* Rows of both widths; then stages of columns, and with the keys as rows what is known of the queries. */
 #define SHARED(kind, type, d, dv, side, br, bc, wv, stages)                                                            \
-    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) +                                                          \
-     (stages)*SIDE_##side * 8 * (bc) + (EXCHANGE(kind, side, wv) ? 2 * SKR_ATTENTION_DS_BYTES(br, bc) : 0))
+    (BYTES_##type * ((br) + (stages) * (bc)) * ((d) + (dv)) + (stages)*SIDE_##side * 8 * (bc) +                        \
+     (EXCHANGE(kind, side, wv) ? 2 * SKR_ATTENTION_DS_BYTES(br, bc) : 0))
 /* What a kernel for less than everything may have behind them: ds, and a tile of bias. */
 #define BEHIND(kind, side, br, bc)                                                                                     \
     ((KIND_##kind != KIND_any) * SIDE_##side * SKR_ATTENTION_DS_BYTES(br, bc) +                                        \
@@ -51,13 +55,14 @@ static skr_cuda_kernel gradient_kernel[] = {
 #include "attention_kernels.def"
 };
 static const skr_attention_shape bias[] = {
-#define SKR_BIAS(type, d, dv, br, bc, wm)                                                                              \
-    {KIND_any, TYPE_##type, d, dv, br, bc, 32 * (wm), BYTES_##type * ((br) + (bc)) * ((d) + (dv)), ""},
+#define SKR_BIAS(kind, type, d, dv, br, bc, wm)                                                                        \
+    {KIND_##kind, TYPE_##type, d, dv, br, bc, 32 * (wm), BYTES_##type * ((br) + (bc)) * ((d) + (dv)), ""},
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel bias_kernel[] = {
-#define SKR_BIAS(type, d, dv, br, bc, wm)                                                                              \
-    SKR_KERNEL_OF(attention_bias_sm80, "skr_attention_dbias_" #type "_" #d, BYTES_##type *((br) + (bc)) * ((d) + (dv))),
+#define SKR_BIAS(kind, type, d, dv, br, bc, wm)                                                                        \
+    SKR_KERNEL_OF(attention_bias_sm80, "skr_attention_dbias_" #kind "_" #type "_" #d,                                  \
+                  BYTES_##type *((br) + (bc)) * ((d) + (dv))),
 #include "attention_kernels.def"
 };
 static skr_cuda_kernel stats_kernel = SKR_KERNEL(attention_sums_sm80, "skr_attention_stats", 0, 1);
@@ -83,10 +88,11 @@ static saker_status refuse_heads(skr_call *call, const skr_attention_job *job)
 
 static const gradient_shape *find(const skr_attention_job *job, const skr_target *target, int kind, int side)
 {
-    for (size_t i = 0; i < SKR_COUNT(gradient); i++)
-        if (gradient[i].side == side && skr_attention_fits(&gradient[i].of, job, target, job->q.type, kind))
-            return &gradient[i];
-    return NULL;
+    const gradient_shape *found = NULL;
+    for (size_t i = 0; i < SKR_COUNT(gradient) && !(found && skr_attention_fits(&found->of, job, target)); i++)
+        if (gradient[i].side == side && skr_attention_can(&gradient[i].of, job, job->q.type, kind))
+            found = &gradient[i];
+    return found;
 }
 
 static saker_status add_gradient(skr_call *call, skr_attention_job *job, const skr_target *target,
@@ -116,26 +122,27 @@ static void plan_sums(skr_attention_job *job, const skr_target *target, const gr
 
 static saker_status add_bias(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
-    for (size_t i = 0; i < SKR_COUNT(bias); i++) {
-        const skr_attention_shape *s = &bias[i];
-        const int64_t *dims = job->bias_dims;
-        if (!skr_attention_fits(s, job, target, job->q.type, KIND_any))
-            continue;
-        int64_t blocks = skr_mul(skr_mul(dims[0], dims[1]),
-                                 skr_mul(skr_ceil_div(dims[2], s->rows), skr_ceil_div(dims[3], s->columns)));
-        if (s->shared_bytes + SKR_ATTENTION_OWN > target->shared_bytes || blocks > INT32_MAX)
-            return skr_fail(call, SAKER_UNSUPPORTED, "dbias needs %d bytes of shared memory in each of %lld blocks",
-                            s->shared_bytes + SKR_ATTENTION_OWN, (long long)blocks);
-        if (blocks == 0)
-            return SAKER_OK;
-        skr_step *step = skr_plan_step(plan);
-        step->kernel = &bias_kernel[i];
-        step->grid = (uint32_t)blocks;
-        step->block = (uint32_t)s->threads;
-        step->shared_bytes = (uint32_t)s->shared_bytes;
+    const skr_attention_shape *s = NULL;
+    const int64_t *dims = job->bias_dims;
+    for (size_t i = 0; i < SKR_COUNT(bias) && !(s && skr_attention_fits(s, job, target)); i++)
+        if (skr_attention_can(&bias[i], job, job->q.type, KIND_any))
+            s = &bias[i];
+    if (!s)
+        return refuse_heads(call, job);
+    if (!skr_attention_fits(s, job, target))
+        return skr_attention_refuse(call, job, target, s);
+    int64_t blocks =
+        skr_mul(skr_mul(dims[0], dims[1]), skr_mul(skr_ceil_div(dims[2], s->rows), skr_ceil_div(dims[3], s->columns)));
+    if (blocks > INT32_MAX)
+        return skr_fail(call, SAKER_UNSUPPORTED, "dbias takes %lld blocks: a GPU takes 2^31 - 1", (long long)blocks);
+    if (blocks == 0)
         return SAKER_OK;
-    }
-    return refuse_heads(call, job);
+    skr_step *step = skr_plan_step(plan);
+    step->kernel = &bias_kernel[s - bias];
+    step->grid = (uint32_t)blocks;
+    step->block = (uint32_t)s->threads;
+    step->shared_bytes = (uint32_t)s->shared_bytes;
+    return SAKER_OK;
 }
 
 saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target,

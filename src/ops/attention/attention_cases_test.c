@@ -486,7 +486,9 @@ static void aligned_cases(void)
                                                         .q = SUITE_CONSTANT,
                                                         .k = SUITE_COUNT,
                                                         .scale = rises[r] / (3 * d * d),
-                                                        .has = r == 2 ? SINKS : i % 2 ? CAUSAL : 0,
+                                                        .has = r == 2  ? SINKS
+                                                               : i % 2 ? CAUSAL
+                                                                       : 0,
                                                         .note = "rising",
                                                         .use = i % 2 ? SUITE_ALL : SUITE_CHECK}));
             }
@@ -649,6 +651,7 @@ static void make_lists(void)
     named_cases();
     large_cases();
     aligned_cases();
+    attention_wide_cases();
     quant_cases();
     random_cases();
     bench_cases();

@@ -61,6 +61,8 @@ extern suite_list attention_forward_list, attention_backward_list;
 /* Adds the case to its list. */
 void attention_forward(struct spec s);
 void attention_backward(struct spec s);
+/* Those with options and wide heads. */
+void attention_wide_cases(void);
 /* attention_merge, with 2x9x3x21 heads, or many for the bench. */
 void attention_merge_case(suite_list *l, int layout, saker_type type, saker_type o, suite_layout memory, bool in_place,
                           suite_fill lse, int use);

@@ -9,6 +9,7 @@ SKR_FATBIN(attention_plain_sm80)
 SKR_FATBIN(attention_scored_sm80)
 SKR_FATBIN(attention_any_sm80)
 SKR_FATBIN(attention_f32_sm80)
+SKR_FATBIN(attention_small_sm80)
 SKR_FATBIN(attention_prepare_sm80)
 
 #define FATBIN_plain_f16   attention_plain_sm80
@@ -18,6 +19,9 @@ SKR_FATBIN(attention_prepare_sm80)
 #define FATBIN_any_f16     attention_any_sm80
 #define FATBIN_any_bf16    attention_any_sm80
 #define FATBIN_any_f32     attention_f32_sm80
+#define FATBIN_small_f16   attention_small_sm80
+#define FATBIN_small_bf16  attention_small_sm80
+#define FATBIN_small_f32   attention_small_sm80
 /* q, then stages of k and v. */
 #define SHARED(type, d, dv, bm, bn, stages) (BYTES_##type * ((bm) * (d) + (stages) * (bn) * ((d) + (dv))))
 
@@ -110,6 +114,16 @@ saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, in
     return SAKER_OK;
 }
 
+saker_status skr_attention_refuse(skr_call *call, const skr_attention_job *job, const skr_target *target,
+                                  const skr_attention_shape *s)
+{
+    const char *type = s->type == SKR_F32 ? "f32" : s->type == SKR_F16 ? "f16" : "bf16";
+    return skr_fail(call, SAKER_UNSUPPORTED,
+                    "heads of %lld and %lld in %s need %d bytes of shared memory, this GPU has %d for a block",
+                    (long long)job->d, (long long)job->d_v, type, s->shared_bytes + SKR_ATTENTION_OWN,
+                    target->shared_bytes);
+}
+
 saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
                                       skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan)
 {
@@ -117,11 +131,8 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
     int64_t pieces = skr_ceil_div(tokens, s->rows), pairs = skr_mul(heads, job->batch);
     int64_t blocks =
         job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
-    int need = s->shared_bytes + SKR_ATTENTION_OWN;
-    if (need > target->shared_bytes)
-        return skr_fail(call, SAKER_UNSUPPORTED,
-                        "heads of %lld and %lld need %d bytes of shared memory, this GPU has %d for a block",
-                        (long long)job->d, (long long)job->d_v, need, target->shared_bytes);
+    if (s->shared_bytes + SKR_ATTENTION_OWN > target->shared_bytes)
+        return skr_attention_refuse(call, job, target, s);
     if (blocks > INT32_MAX)
         return skr_fail(call, SAKER_UNSUPPORTED, "%lld blocks of work: a GPU takes 2^31 - 1", (long long)blocks);
     /* Heads whose other side stays in the L2 cache while the pieces of this side pass. */
@@ -176,17 +187,18 @@ static saker_status plan_forward(skr_call *call, skr_attention_job *job, const s
     if (kind == SKR_ATTENTION_PLAIN && job->sinks.data)
         kind = SKR_ATTENTION_SCORED;
     kind = job->cuda.aligned ? kind : SKR_ATTENTION_ANY;
-    for (size_t i = 0; i < SKR_COUNT(forward_shape); i++) {
-        skr_attention_shape s = forward_shape[i];
-        if (!skr_attention_fits(&s, job, target, type, kind))
-            continue;
-        s.shared_bytes += skr_attention_bias_bytes(&s, job);
-        SKR_TRY(skr_attention_add_kernel(call, job, target, false, &forward_kernel[i], &s, plan));
-        plan->variant = s.variant;
-        return skr_take_done(call, at, plan);
-    }
-    return skr_fail(call, SAKER_UNSUPPORTED, "no GPU kernel takes heads of %lld and %lld", (long long)job->d,
-                    (long long)job->d_v);
+    const skr_attention_shape *found = NULL;
+    for (size_t i = 0; i < SKR_COUNT(forward_shape) && !(found && skr_attention_fits(found, job, target)); i++)
+        if (skr_attention_can(&forward_shape[i], job, type, kind))
+            found = &forward_shape[i];
+    if (!found)
+        return skr_fail(call, SAKER_UNSUPPORTED, "no GPU kernel takes heads of %lld and %lld", (long long)job->d,
+                        (long long)job->d_v);
+    skr_attention_shape s = *found;
+    s.shared_bytes += skr_attention_bias_bytes(&s, job);
+    SKR_TRY(skr_attention_add_kernel(call, job, target, false, &forward_kernel[found - forward_shape], &s, plan));
+    plan->variant = s.variant;
+    return skr_take_done(call, at, plan);
 }
 
 saker_status skr_attention_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)

@@ -15,6 +15,7 @@
 #define KIND_plain  SKR_ATTENTION_PLAIN
 #define KIND_scored SKR_ATTENTION_SCORED
 #define KIND_any    SKR_ATTENTION_ANY
+#define KIND_small  SKR_ATTENTION_ANY
 #define TYPE_f32    SKR_F32
 #define TYPE_f16    SKR_F16
 #define TYPE_bf16   SKR_BF16
@@ -34,15 +35,22 @@ static inline int skr_attention_bias_bytes(const skr_attention_shape *s, const s
                                                              : 0;
 }
 
-/* A kernel of a kind can do what those before it do. One that needs too much shared memory leaves the work to those
- * behind it; what the last one needs is reported. */
-static inline bool skr_attention_fits(const skr_attention_shape *s, const skr_attention_job *job,
-                                      const skr_target *target, int type, int kind)
+/* A kernel of a kind can do what those before it do. */
+static inline bool skr_attention_can(const skr_attention_shape *s, const skr_attention_job *job, int type, int kind)
 {
-    return s->type == type && s->d >= job->d && s->dv >= job->d_v && s->kind >= kind &&
-           (s->kind == SKR_ATTENTION_ANY ||
-            s->shared_bytes + skr_attention_bias_bytes(s, job) + SKR_ATTENTION_OWN <= target->shared_bytes);
+    return s->type == type && s->d >= job->d && s->dv >= job->d_v && s->kind >= kind;
 }
+
+/* One that needs too much shared memory leaves the work to those behind it; what the last one needs is reported. */
+static inline bool skr_attention_fits(const skr_attention_shape *s, const skr_attention_job *job,
+                                      const skr_target *target)
+{
+    return s->shared_bytes + skr_attention_bias_bytes(s, job) + SKR_ATTENTION_OWN <= target->shared_bytes;
+}
+
+/* Says that a kernel needs more shared memory than there is. */
+saker_status skr_attention_refuse(skr_call *call, const skr_attention_job *job, const skr_target *target,
+                                  const skr_attention_shape *s);
 
 /* Rows of t are whole chunks of 16 bytes of this type. */
 bool skr_attention_aligned(const skr_attention_rows *t, int type, int64_t width);

@@ -10,5 +10,8 @@
 #define TAKE_any_f16                  GRADIENT
 #define TAKE_any_bf16                 GRADIENT
 #define TAKE_any_f32                  NONE
+#define TAKE_small_f16                NONE
+#define TAKE_small_bf16               NONE
+#define TAKE_small_f32                NONE
 #define SKR_GRADIENT(kind, type, ...) TAKE_##kind##_##type(kind, type, __VA_ARGS__)
 #include "attention_kernels.def"

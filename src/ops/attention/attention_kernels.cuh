@@ -9,6 +9,7 @@
 #define KIND_plain  SKR_ATTENTION_PLAIN
 #define KIND_scored SKR_ATTENTION_SCORED
 #define KIND_any    SKR_ATTENTION_ANY
+#define KIND_small  SKR_ATTENTION_ANY
 #define FLIP_q      false
 #define FLIP_k      true
 
@@ -23,8 +24,8 @@
 #define GRADIENT(kind, type, d, dv, side, br, bc, wm, wv, stages, blocks)                                              \
     KERNEL(skr_attention_d##side##_##kind##_##type##_##d, 32 * wm * wv, blocks,                                        \
            attention_gradient<TYPE_##type, d, dv, br, bc, wm, wv, stages, FLIP_##side, KIND_##kind>)
-#define BIAS(type, d, dv, br, bc, wm)                                                                                  \
-    KERNEL(skr_attention_dbias_##type##_##d, 32 * wm, 1, attention_bias<TYPE_##type, d, dv, br, bc, wm>)
+#define BIAS(kind, type, d, dv, br, bc, wm)                                                                            \
+    KERNEL(skr_attention_dbias_##kind##_##type##_##d, 32 * wm, 1, attention_bias<TYPE_##type, d, dv, br, bc, wm>)
 #define NONE(...)
 
 #endif

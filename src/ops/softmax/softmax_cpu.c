@@ -261,12 +261,11 @@ typedef struct far_row {
     float sign, m, times;
 } far_row;
 
-/* *top is -infinity where all x are; a product may be so without. */
 static far_row far_of(int type, const char *x, float scale, int64_t n, float *top)
 {
     float sign = scale < 0 ? -1.0f : 1.0f, size = sign * scale, part = size < 1 ? 0.5f : 1.0f;
     *top = max_of(type, x, sign, n);
-    return (far_row){sign * part, part * against(*top), size / part};
+    return (far_row){sign * part, part * *top, size / part};
 }
 
 static void far_chunk(const far_row *f, int type, const char *x, float *a, int64_t n)
@@ -320,7 +319,7 @@ static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
             s = (const char *)scratch;
         }
         float m = max_of(type, s, scale, n), *e = scratch ? scratch : (float *)y;
-        if (plain && __builtin_fabsf(m) >= FAR) {
+        if (plain && __builtin_fabsf(m) >= FAR && __builtin_fabsf(m) <= 0x1.fffffep127f) {
             far_rest(job, type, s, y, e);
             continue;
         }
