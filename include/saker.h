@@ -425,7 +425,7 @@ typedef struct saker_topk_backward_args {
     const saker_tensor *dvalues; /* [..., k] float, any strides */
     const saker_tensor *indices; /* [..., k] i32, any strides */
     const saker_tensor *values;  /* ? [..., k] float, any strides: forward's values where it had softmax */
-    const saker_tensor *dx;      /* out: [..., N] float */
+    const saker_tensor *dx;      /* out: [..., N] float, N as in topk */
 } saker_topk_backward_args;
 SAKER_API saker_status saker_topk_backward(saker_context *ctx, const saker_topk_backward_args *args);
 

@@ -276,6 +276,9 @@ static void large_shapes(void)
     x = large(0, SAKER_F16, more);
     NUMBER(saker_topk(ctx, SAKER_ARGS(topk, .x = &x, .indices = &i)), SAKER_UNSUPPORTED);
     TEXT(saker_context_error(ctx), "topk: x has rows of 2147418113 elements, expected at most 2^31 - 2^16 on CUDA");
+    saker_tensor g = large(2, SAKER_F16, few);
+    NUMBER(saker_topk_backward(ctx, SAKER_ARGS(topk_backward, .dvalues = &g, .indices = &i, .dx = &x)),
+           SAKER_UNSUPPORTED);
     /* Reads of a row. */
     int64_t wide[] = {2, 2 * ((int64_t)INT32_MAX + 1) + 1}, ids[] = {3, 1}, out[] = {3, wide[1]};
     saker_tensor table = large(0, SAKER_F32, wide), id = large(1, SAKER_I32, ids), rows = large(2, SAKER_BF16, out);

@@ -104,7 +104,8 @@ static void cases_of(saker_context *ctx, const suite *s, bool named, bool small,
         }
         if (out && !status && c.use & (SUITE_CHECK | SUITE_ALL))
             note_kernels(out, gpu, text);
-        check_shared(ctx, s, &c, text);
+        if (!status)
+            check_shared(ctx, s, &c, text);
         char *end = strchr(text, '\n');
         if (end)
             *end = 0;

@@ -41,13 +41,19 @@ static skr_cuda_kernel kernels[3][sizeof shapes / sizeof *shapes] = {
 
 saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan);
 
+/* Indices are signed in the kernels, and a step of all threads may go beyond the end: without a sign they spill, or are
+ * 5 % slower (the gradient). */
+static saker_status check_width(skr_call *call, const char *name, int64_t n)
+{
+    if (n > INT32_MAX - SKR_TOPK_STEP)
+        return skr_fail(call, SAKER_UNSUPPORTED, "%s has rows of %lld elements, expected at most 2^31 - 2^16 on CUDA",
+                        name, (long long)n);
+    return SAKER_OK;
+}
+
 saker_status skr_topk_plan_cuda(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan)
 {
-    /* Indices are signed in the kernel, and a step of all its threads may go beyond the end: without a sign it spills.
-     */
-    if (job->n > INT32_MAX - SKR_TOPK_STEP)
-        return skr_fail(call, SAKER_UNSUPPORTED, "x has rows of %lld elements, expected at most 2^31 - 2^16 on CUDA",
-                        (long long)job->n);
+    SKR_TRY(check_width(call, "x", job->n));
     /* Some room beyond a small k saves passes over the row; what is beyond a large one would have to be sorted. */
     int64_t cap = 64;
     while (cap < job->k + (job->k <= SKR_TOPK_RANK / 2 ? 16 : 0))
@@ -90,8 +96,8 @@ saker_status skr_topk_backward_plan_cuda(skr_call *call, skr_topk_backward_job *
 saker_status skr_topk_backward_plan_cuda(skr_call *call, skr_topk_backward_job *job, const skr_target *target,
                                          skr_plan *plan)
 {
-    (void)call;
     (void)target;
+    SKR_TRY(check_width(call, "dx", job->n));
     int large = job->n > 1024;
     job->wide = skr_rows_aligned(&job->rows, &job->dx, 16 / skr_type_bytes(job->dx.type));
     plan->variant = large ? "block of 256" : "block of 32";

@@ -18,8 +18,7 @@
 
 /* ---------------------------------------------------------------- gradient */
 
-/* A block writes a row: zeros, then the k values. Counters have no sign: a step beyond the end of a
- * row of nearly 2^31 elements must not wrap. */
+/* A block writes a row: zeros, then the k values. */
 template <int THREADS> SKR_DEVICE void topk_backward(const skr_topk_backward_job &job)
 {
     __shared__ __align__(16) float partial[2][THREADS < 128 ? 4 : THREADS / 32];
@@ -32,28 +31,28 @@ template <int THREADS> SKR_DEVICE void topk_backward(const skr_topk_backward_job
         const int32_t *at = (const int32_t *)job.indices.data + skr_row_offset(&job.rows, job.indices.stride, row);
         int vbytes = skr_type_bytes(job.values.type);
         const char *p = (const char *)job.values.data + skr_row_offset(&job.rows, job.values.stride, row) * vbytes;
-        uint32_t done = 0, n = (uint32_t)job.n, k = (uint32_t)job.k;
+        int done = 0, n = (int)job.n, k = (int)job.k;
         if (job.wide) {
-            uint32_t vectors = n / (uint32_t)(16 / size);
-            done = vectors * (uint32_t)(16 / size);
-            for (uint32_t i = threadIdx.x; i < vectors; i += THREADS)
+            int vectors = (int)(job.n / (16 / size));
+            done = vectors * (16 / size);
+            for (int i = threadIdx.x; i < vectors; i += THREADS)
                 store16_once(dx + (int64_t)i * 16, make_uint4(0, 0, 0, 0));
         }
-        for (uint32_t i = done + threadIdx.x; i < n; i += THREADS)
+        for (int i = done + threadIdx.x; i < n; i += THREADS)
             any_store1(job.dx.type, dx + (int64_t)i * size, 0.0f);
         float dot = 0;
         if (job.values.data) {
 #pragma unroll 1
-            for (uint32_t i = threadIdx.x; i < k; i += THREADS)
+            for (int i = threadIdx.x; i < k; i += THREADS)
                 dot = __fmaf_rn(any_load1(job.values.type, p + i * job.values.col_stride * vbytes),
                                 any_load1(job.dvalues.type, g + i * job.dvalues.col_stride * bytes), dot);
             dot = block_reduce<skr_sum, THREADS / 32>(dot, partial[turn]);
         }
         __syncthreads();
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < k; i += THREADS) {
+        for (int i = threadIdx.x; i < k; i += THREADS) {
             int to = at[i * job.indices.col_stride];
-            if ((uint32_t)to >= n) { /* or negative */
+            if (to < 0 || to >= n) {
                 *job.head.error_word = SKR_BAD_INDEX;
                 continue;
             }
