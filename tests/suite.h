@@ -11,9 +11,9 @@
 #include "saker.h"
 
 typedef enum suite_fill {
-    SUITE_NORMAL,  /* N(0,1) */
-    SUITE_UNIFORM, /* U(-2,2) */
-    SUITE_ZERO,    /* of both signs in turn */
+    SUITE_NORMAL,      /* N(0,1) */
+    SUITE_UNIFORM,     /* U(-2,2) */
+    SUITE_ZERO,        /* of both signs in turn */
     SUITE_CONSTANT,    /* 3.0 everywhere */
     SUITE_LARGE,       /* N(0,1) times 1e4, clipped to the type */
     SUITE_HUGE,        /* N(0,1) times 1e15, clipped to the type: squares stay finite in f32, cubes do not */
@@ -123,7 +123,8 @@ typedef struct suite {
 
 /* ---------------------------------------------------------------- helpers (suite_case.c) */
 
-/* What the case says about the kernel that ran, or NULL. */
+/* What the case says about the kernel that ran, or NULL: on GPUs with less shared memory than Hopper's another one may
+ * be taken. */
 const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran);
 
 /* What goes to suite_case.ran. */

@@ -13,8 +13,19 @@ static const suite *const suites[] = {
 #undef SKR_OP
 };
 
+static bool has_shared_memory_of_hopper(void)
+{
+    static int64_t bytes = -1;
+    saker_cuda_info info;
+    if (bytes < 0)
+        bytes = saker_cuda_at(0, &info) ? 0 : info.shared_bytes;
+    return bytes >= 227 * 1024;
+}
+
 const char *suite_kernel_of(const suite_case *c, bool cuda, const char *ran)
 {
+    if (cuda && !has_shared_memory_of_hopper())
+        return NULL;
     return !cuda ? c->cpu_kernel : strstr(ran, "/sm80 ") ? c->portable_kernel : c->cuda_kernel;
 }
 
