@@ -86,9 +86,9 @@ static bool too_large(const suite *s, const suite_case *c)
     return f32 && widest > 256;
 }
 
-/* named: this GPU has as much shared memory as the one whose kernels the cases name. small: one with 99 KiB, where a
- * call may be refused, with a sentence that says so. gpu: for the lines in out. */
-static void cases_of(saker_context *ctx, const suite *s, bool named, bool small, const char *gpu, FILE *out)
+/* small: a GPU with 99 KiB of shared memory, where a call may be refused, with a sentence that says so. gpu: for the
+ * lines in out. */
+static void cases_of(saker_context *ctx, const suite *s, bool small, const char *gpu, FILE *out)
 {
     char text[TEXT_BYTES];
     suite_case c;
@@ -109,7 +109,7 @@ static void cases_of(saker_context *ctx, const suite *s, bool named, bool small,
         char *end = strchr(text, '\n');
         if (end)
             *end = 0;
-        const char *needs = named ? suite_kernel_of(&c, true, text) : NULL;
+        const char *needs = suite_kernel_of(&c, true, text);
         check_plan(ctx, s, &c, status, text, needs);
         planned++;
         names += needs != NULL;
@@ -119,13 +119,13 @@ static void cases_of(saker_context *ctx, const suite *s, bool named, bool small,
     record(true, __LINE__, s->op, "");
 }
 
-static void all_cases(bool named, bool small, const char *gpu)
+static void all_cases(bool small, const char *gpu)
 {
     load_fake("");
     saker_context *ctx = made(0, NULL);
     FILE *planned = getenv("PLANNED") ? fopen(getenv("PLANNED"), "a") : NULL;
     for (int i = 0; i < suite_count(); i++)
-        cases_of(ctx, suite_at(i), named, small, gpu, planned);
+        cases_of(ctx, suite_at(i), small, gpu, planned);
     if (planned)
         fclose(planned);
     saker_context_destroy(ctx);
@@ -133,26 +133,26 @@ static void all_cases(bool named, bool small, const char *gpu)
 
 static void hopper(void)
 {
-    all_cases(true, false, "kernel");
+    all_cases(false, "kernel");
 }
 
 static void portable(void)
 {
     setenv("SAKER_CUDA_ISA", "sm80", 1);
-    all_cases(true, false, "kernel");
+    all_cases(false, "kernel");
 }
 
 /* 163 KiB of shared memory for a block, and 99. */
 static void ampere(void)
 {
     setenv("FAKE_CUDA_SM", "80", 1);
-    all_cases(false, false, "ampere");
+    all_cases(false, "ampere");
 }
 
 static void consumer(void)
 {
     setenv("FAKE_CUDA_SM", "120", 1);
-    all_cases(false, true, "consumer");
+    all_cases(true, "consumer");
 }
 
 int main(int argc, char **argv)

@@ -1,17 +1,10 @@
 /* attention_gradient_small_sm80.cu - attention's gradients with every option in small tiles, for GPUs with little
  * shared memory. SPDX-License-Identifier: Apache-2.0 */
 #include "attention_gradient.cuh"
-#include "attention_kernels.cuh"
 
-#define TAKE_plain_f16                NONE
-#define TAKE_plain_bf16               NONE
-#define TAKE_scored_f16               NONE
-#define TAKE_scored_bf16              NONE
-#define TAKE_any_f16                  NONE
-#define TAKE_any_bf16                 NONE
-#define TAKE_any_f32                  NONE
-#define TAKE_small_f16                GRADIENT
-#define TAKE_small_bf16               GRADIENT
-#define TAKE_small_f32                GRADIENT
+#define TAKE_small_f16  GRADIENT
+#define TAKE_small_bf16 GRADIENT
+#define TAKE_small_f32  GRADIENT
+#include "attention_kernels.cuh"
 #define SKR_GRADIENT(kind, type, ...) TAKE_##kind##_##type(kind, type, __VA_ARGS__)
 #include "attention_kernels.def"

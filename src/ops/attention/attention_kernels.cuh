@@ -28,4 +28,36 @@
     KERNEL(skr_attention_dbias_##kind##_##type##_##d, 32 * wm, 1, attention_bias<TYPE_##type, d, dv, br, bc, wm>)
 #define NONE(...)
 
+/* TAKE_kind_type: FORWARD or GRADIENT, defined by the file whose kernels these are; the rest is in other files. */
+#ifndef TAKE_plain_f16
+#define TAKE_plain_f16 NONE
+#endif
+#ifndef TAKE_plain_bf16
+#define TAKE_plain_bf16 NONE
+#endif
+#ifndef TAKE_scored_f16
+#define TAKE_scored_f16 NONE
+#endif
+#ifndef TAKE_scored_bf16
+#define TAKE_scored_bf16 NONE
+#endif
+#ifndef TAKE_any_f16
+#define TAKE_any_f16 NONE
+#endif
+#ifndef TAKE_any_bf16
+#define TAKE_any_bf16 NONE
+#endif
+#ifndef TAKE_any_f32
+#define TAKE_any_f32 NONE
+#endif
+#ifndef TAKE_small_f16
+#define TAKE_small_f16 NONE
+#endif
+#ifndef TAKE_small_bf16
+#define TAKE_small_bf16 NONE
+#endif
+#ifndef TAKE_small_f32
+#define TAKE_small_f32 NONE
+#endif
+
 #endif

@@ -1,17 +1,10 @@
 /* attention_small_sm80.cu - attention forward with every option in small tiles, for GPUs with little shared memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "attention_forward.cuh"
-#include "attention_kernels.cuh"
 
-#define TAKE_plain_f16               NONE
-#define TAKE_plain_bf16              NONE
-#define TAKE_scored_f16              NONE
-#define TAKE_scored_bf16             NONE
-#define TAKE_any_f16                 NONE
-#define TAKE_any_bf16                NONE
-#define TAKE_any_f32                 NONE
-#define TAKE_small_f16               FORWARD
-#define TAKE_small_bf16              FORWARD
-#define TAKE_small_f32               FORWARD
+#define TAKE_small_f16  FORWARD
+#define TAKE_small_bf16 FORWARD
+#define TAKE_small_f32  FORWARD
+#include "attention_kernels.cuh"
 #define SKR_FORWARD(kind, type, ...) TAKE_##kind##_##type(kind, type, __VA_ARGS__)
 #include "attention_kernels.def"
