@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TYPES = {"f32": 0, "f16": 1, "bf16": 2, "e4m3": 3, "e5m2": 4, "i8": 5}
 INCLUDES = '#include "cuda/sm90.cuh"\n' + "".join(
-    f'#include "ops/norm/norm_{name}.cuh"\n' for name in "full lean ring backward_ring backward_rows parts".split()
+    f'#include "ops/norm/norm_{name}.cuh"\n' for name in "full lean wide backward_ring backward_rows parts".split()
 )
 
 # ---------------------------------------------------------------- compiling: needs no GPU

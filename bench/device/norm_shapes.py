@@ -16,8 +16,7 @@ FLAVOURS = {
 }
 FIELDS = {
     "PLAIN": "lanes threads vpt rows early blocks",
-    "PLAIN_CLUSTER": "threads vpt early blocks least most walk rows",
-    "PLAIN_RING": "threads vpt slots least most",
+    "PLAIN_CLUSTER": "threads vpt inside params blocks least most",
     "RESIDUAL": "lanes threads vpt blocks",
     "RESIDUAL_CLUSTER": "threads vpt blocks least most walk",
     "QUANT": "lanes threads vpt hold blocks walk",
@@ -28,7 +27,7 @@ FIELDS = {
 KIND = {"PLAIN": "plain", "RESIDUAL": "residual", "QUANT": "e4m3", "BACKWARD": "backward"}
 STRUCT = {
     "PLAIN": "norm_plain<{C}, {T}, {O}, {vpt}, {rows}, {early}>",
-    "PLAIN_RING": "norm_ring<{C}, {T}, {threads}, {vpt}, {slots}>",
+    "PLAIN_CLUSTER": "norm_wide<{C}, {T}, {threads}, {vpt}, {inside}, {params}>",
     "RESIDUAL": "norm_residual<{C}, {T}, {O}, {vpt}>",
     "QUANT": "norm_quant<{C}, {T}, {O}, {vpt}, 2, {hold}>",
     "BACKWARD_LEAN": "norm_backward<{C}, {T}, {O}, {vpt}, {stages}, {shared}, true>",
@@ -57,7 +56,7 @@ def instances():
 def entry(family, norm, t, n, f):
     """What norm_tune.py needs to know of an instance, for rows of n columns; None where they do not fit, or leave half of it empty."""
     vec = 16 // BYTES[t]
-    lanes, ring = f.get("lanes", f["threads"]), family.endswith("RING")
+    lanes = f.get("lanes", f["threads"])
     clusters = [1]
     if "least" in f:
         clusters = [c for c in (1, 2, 4, 8, 16) if f["least"] <= c <= f["most"]]
@@ -65,25 +64,25 @@ def entry(family, norm, t, n, f):
     if not fit or (fit[0] * lanes * f["vpt"] * vec >= 2 * n and lanes > 8):
         return None
     c, stages = fit[0], 2 if family.startswith("QUANT") else f.get("stages", 0)
-    if f.get("early") == 0:
-        stages = 2 if norm == "layer" else 1
     weights = f["vpt"] * vec * 4 if f.get("shared") else 0
-    if family == "BACKWARD_RING":
+    if family == "PLAIN_CLUSTER":
+        shared = (f["inside"] + f["params"] * (2 if norm == "layer" else 1)) * f["threads"] * 16
+    elif family == "BACKWARD_RING":
         shared = f["threads"] * (f["slots"] * 32 + weights)
     elif family == "BACKWARD_LEAN":
         shared = f["threads"] * (stages * (2 * f["vpt"] * 16 + (8 if norm == "layer" else 4)) + weights + f["vpt"] * vec * 4 * (norm == "layer"))
     else:
-        shared = (f["slots"] if ring else stages * f["vpt"]) * f["threads"] * 16
+        shared = stages * f["vpt"] * f["threads"] * 16
     owner = f"block_owner<{lanes}, {f['threads']}>" if "least" not in f else f"cluster_owner<{f['threads']}>"
-    struct = STRUCT[family.replace("_CLUSTER", "")].format(
+    struct = STRUCT[family if family in STRUCT else family.replace("_CLUSTER", "")].format(
         **{"rows": 1, **f}, C="true" if norm == "layer" else "false", T=f"SKR_{t.upper()}", O=owner, M="true" if c > 1 or f.get("least", 1) > 1 else "false")
     tag = "_".join(f"{k[0]}{v}" for k, v in f.items() if k not in ("least", "most", "parts", "walk", "lanes", "threads", "vpt"))
     args = f"{family.lower()}_{lanes}_{f['threads']}x{f['vpt']}_{tag}"
     kind = ("layer_" if norm == "layer" else "") + KIND[family.split("_")[0]]
-    e = dict(kind=kind, type=t, n=n, lanes=lanes, threads=f["threads"] + (64 if family == "BACKWARD_RING" else 32 * ring), vpt=f["vpt"], cluster=c, rpg=f.get("rows", 1), stages=stages,
+    e = dict(kind=kind, type=t, n=n, lanes=lanes, threads=f["threads"] + (64 if family == "BACKWARD_RING" else 0), vpt=f["vpt"], cluster=c, rpg=f.get("rows", 1), stages=stages,
              blocks=f.get("blocks", 1), shared=shared, name=f"{norm}_{t}_{args}", shape=f"{args}_c{c}", flavour="", struct=struct)
     if kind.endswith("plain"):
-        e["grids"] = ["walk" if ring or f.get("walk") else "once"]
+        e["grids"] = ["once"]
     return e
 
 

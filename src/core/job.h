@@ -128,6 +128,18 @@ SKR_INLINE int64_t skr_row_offset(const skr_row_space *space, const int64_t *str
     return offset + row * stride[0];
 }
 
+/* CPU: addresses this far apart share a set of L1 (of its four ways, on a Neoverse V1). */
+enum { SKR_L1_WAY = 16384 };
+
+/* CPU: elements from one partial row of count sums to the next, which another thread may write: a kilobyte between
+ * them, or what a core fetches ahead of its own would be taken from the other. Long ones begin in the same set of L1.
+ */
+SKR_INLINE int64_t skr_part_stride(int64_t count)
+{
+    int64_t unit = (count < 2048 ? 64 : SKR_L1_WAY) / 4;
+    return (count + 256 + unit - 1) / unit * unit;
+}
+
 SKR_INLINE int skr_type_bytes(int type)
 {
     return type == SKR_F32 || type == SKR_I32 ? 4 : type == SKR_F16 || type == SKR_BF16 ? 2 : type == SKR_I64 ? 8 : 1;

@@ -12,7 +12,7 @@
 #include "simd/simd.h"
 
 /* AHEAD: how far before its use a line is asked into L2, in bytes. */
-enum { CHUNK = 4096, AHEAD = 8192, LINE = 64 };
+enum { CHUNK = 4096, AHEAD = 6144, LINE = 64 };
 
 static inline int64_t chunk_len(int64_t n, int64_t i)
 {
@@ -219,7 +219,7 @@ static void sum_parts(const skr_job_head *head, const skr_param *out, int accumu
 {
     if (!out->data)
         return;
-    int64_t stride = heads * n, len = end - begin;
+    int64_t stride = skr_part_stride(heads * n), len = end - begin;
     const float *parts = (const float *)((const char *)head->workspace + at) + h * n + begin;
     char *to = (char *)out->data + (h * out->stride + begin) * skr_type_bytes(out->type);
     if (out->type == SKR_F32)

@@ -29,10 +29,6 @@ template <int TPR, int THREADS> struct block_owner {
     __device__ __forceinline__ void ready()
     {
     }
-    /* Bytes that will be loaded later may come to L2. Rows of a block are short: nothing is gained. */
-    __device__ __forceinline__ void ask(const void *, uint32_t) const
-    {
-    }
     __device__ __forceinline__ int index() const
     {
         return (int)blockIdx.x;

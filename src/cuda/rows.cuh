@@ -5,9 +5,9 @@
 
 #include "owner.cuh"
 
-/* Bytes of rows that start their way to L2 before they are loaded (norm_rows.cuh): more than a GPU has under way at
- * once, and a small part of L2. Less where clusters walk: their next rows are under way already. */
-enum { SKR_ROWS_AHEAD = 13 << 19, SKR_ROWS_AHEAD_WALKING = 3 << 20 };
+/* Bytes of rows that start their way to L2 before they are loaded (norm_wide.cuh): more than a GPU has under way at
+ * once, and a small part of L2. */
+enum { SKR_ROWS_AHEAD = 5 << 20 };
 
 /* The vectors of a row that belong to one thread of its owner. */
 template <class Owner> struct row_slice {

@@ -4,7 +4,7 @@
 
 static int64_t shared_bytes(const skr_rows_problem *p, const skr_rows_shape *s)
 {
-    return (int64_t)s->stages * s->vpt * s->threads * p->slot_bytes;
+    return (int64_t)s->slots * s->threads * p->slot_bytes;
 }
 
 bool skr_plan_rows_block(const skr_rows_problem *p, const skr_target *target, const skr_rows_shape *shapes,

@@ -14,7 +14,7 @@
 typedef struct skr_rows_shape {
     int type, lanes, threads, vpt;
     int rows;        /* of a group of lanes at once */
-    int stages;      /* rows on their way in shared memory */
+    int slots;       /* of a thread in shared memory, a vector each; backward: rows on their way there */
     int least, most; /* blocks of a cluster */
     int walk;        /* forward: blocks an SM, 0: one per tile; backward: parts */
     const char *variant;
@@ -73,7 +73,7 @@ static inline int skr_rows_cluster(int64_t n, const skr_rows_shape *s, int vec)
 typedef struct skr_rows_problem {
     int type, vec; /* elements of a 16-byte vector */
     int64_t m, n;
-    int64_t slot_bytes; /* shared memory for one vector of one stage */
+    int64_t slot_bytes; /* shared memory for one slot */
 } skr_rows_problem;
 
 /* The quotient of i < 2^31 by d is the high word of i * ceil(2^(31 + l) / d), shifted by l - 1, with l = ceil(log2 d):

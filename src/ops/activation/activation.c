@@ -256,7 +256,7 @@ static saker_status plan_backward_cpu(skr_call *call, skr_activation_backward_jo
     if (job->dbias.data) {
         job->rows_per_part = skr_rows_per_part(rows->m);
         job->n_parts = skr_ceil_div(rows->m, job->rows_per_part);
-        job->sums_at = skr_take(&at, skr_mul(job->n_parts, skr_mul(columns, sizeof(float))));
+        job->sums_at = skr_take(&at, skr_mul(job->n_parts, skr_mul(skr_part_stride(columns), sizeof(float))));
         a->rows_per_task = job->rows_per_part;
     }
     if (rows->m && a->n)

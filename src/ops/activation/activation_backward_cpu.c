@@ -162,7 +162,7 @@ static void rows(const job_t *job, int64_t task)
     int64_t columns = gated ? 2 * a->n : a->n;
     float *sum = NULL;
     if (job->dbias.data)
-        sum = (float *)((char *)job->head.workspace + job->sums_at) + task / a->pieces * columns;
+        sum = (float *)((char *)job->head.workspace + job->sums_at) + task / a->pieces * skr_part_stride(columns);
     for (int64_t row = r.begin; row < r.end; row++) {
         if (direct) {
             spans s = {.dy = row_of(&a->rows, &job->dy, row) + r.first * skr_type_bytes(job->dy.type),

@@ -125,11 +125,25 @@ saker_status skr_norm_plan_cpu(skr_call *call, skr_norm_job *job, const skr_targ
     return skr_take_done(call, at, plan);
 }
 
+/* From these on parameters and sums are moved apart from the rows. */
+enum { APART_COLUMNS = 2048, APART_ROWS = 64 };
+
+/* Takes bytes (-1: none) that begin in the same set as the workspace where they are moved together. */
+static int64_t take_apart(const skr_norm_cpu *cpu, int64_t *at, int64_t bytes)
+{
+    if (bytes < 0)
+        return -1;
+    if (cpu->apart)
+        skr_take(at, -*at & (SKR_L1_WAY - 1));
+    return skr_take(at, bytes);
+}
+
 saker_status skr_norm_backward_plan_cpu(skr_call *call, skr_norm_backward_job *job, const skr_target *target,
                                         skr_plan *plan)
 {
     skr_norm_cpu *cpu = &job->cpu;
-    int64_t m = job->rows.m, n = job->n, at = 0, sum_bytes = skr_mul(job->heads, skr_mul(n, sizeof(float)));
+    int64_t m = job->rows.m, n = job->n, at = 0,
+            sum_bytes = skr_mul(skr_part_stride(skr_mul(job->heads, n)), sizeof(float));
     int64_t bytes = skr_row_bytes(&job->dy, n) + skr_row_bytes(&job->x, n) + skr_row_bytes(&job->dres, n) +
                     skr_row_bytes(&job->dx, n);
     bool sums = job->dweight.data || job->dbias.data;
@@ -137,14 +151,21 @@ saker_status skr_norm_backward_plan_cpu(skr_call *call, skr_norm_backward_job *j
     plan->variant = sums ? "rows sums" : "rows";
     cpu->bias_at = -1;
     skr_plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
+    /* Columns of w, dweight, x and dy of two rows, and dx, are used together. Where rows are a multiple of SKR_L1_WAY
+     * long all of them are in one set: so the first two go elsewhere, w as a copy. */
+    cpu->apart = sums && job->heads == 1 && n >= APART_COLUMNS && m >= APART_ROWS;
+    if (cpu->apart && cpu->weight_at < 0)
+        cpu->weight_at = skr_take(&at, skr_mul(n, sizeof(float)));
     if (sums) {
         job->rows_per_part = skr_rows_per_part(m);
     } else {
         job->rows_per_part = skr_rows_per_task(m, bytes, target->width);
     }
     job->n_parts = skr_ceil_div(m, job->rows_per_part);
-    cpu->dweight_at = job->dweight.data ? skr_take(&at, skr_mul(job->n_parts, sum_bytes)) : -1;
-    cpu->dbias_at = job->dbias.data ? skr_take(&at, skr_mul(job->n_parts, sum_bytes)) : -1;
+    cpu->dweight_at = take_apart(cpu, &at, job->dweight.data ? skr_mul(job->n_parts, sum_bytes) : -1);
+    cpu->dbias_at = take_apart(cpu, &at, job->dbias.data ? skr_mul(job->n_parts, sum_bytes) : -1);
+    if (cpu->apart)
+        skr_take(&at, SKR_L1_WAY); /* what they are moved by at most */
     if (m) {
         plan_param_step(cpu, job->heads, n, plan);
         skr_cpu_step(plan, SKR_STEP_ROWS, job->n_parts);

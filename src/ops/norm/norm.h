@@ -22,6 +22,7 @@ typedef struct skr_norm_cpu {
     int64_t weight_stride, bias_stride; /* elements from one head's row to the next */
     int64_t scratch_at, scratch_bytes;  /* rows of f32 for each worker */
     int64_t dweight_at, dbias_at;       /* partial sums [n_parts, heads, N] */
+    int32_t apart;                      /* the copies and the sums are moved to other sets of L1 than x has */
     int64_t rows_per_task;
 } skr_norm_cpu;
 

@@ -237,7 +237,6 @@ SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdo
     EACH_PAIR(e[k] = v2_scale(dy[k], r.rstd))
     EACH_PAIR(d[k] = centre(v_load2_fast(t, a->x, i), r.mean))
     EACH_PAIR(g[k] = want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f))
-    EACH_PAIR(dot_pair(t, a->next_dy, a->next_x, i, w[k], next_mean, &sum[k]))
     if (want & WANT_DW)
         EACH_PAIR(dw[k] = v2_fma(e[k], d[k], v_load2(SKR_F32, a->dw, i)))
     if (want & WANT_DB)
@@ -248,6 +247,7 @@ SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdo
     if (want & WANT_DB)
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
     EACH_PAIR(v_out2(t, a->dx, i, g[k], a->past))
+    EACH_PAIR(dot_pair(t, a->next_dy, a->next_x, i, w[k], next_mean, &sum[k]))
 #undef EACH_PAIR
 }
 
@@ -387,16 +387,21 @@ static row_sums first_sweep(const sweep *s, const row_data *r)
     return sum;
 }
 
-static grad grad_at(const row_data *r, int64_t i, int bytes)
+/* Field by field: a struct that is copied right after it was written waits for the writes. */
+static inline void grad_at(grad *g, const row_data *r, int64_t i, int bytes)
 {
-    grad g = {.w = r->w + i, .mean = r->mean, .rstd = r->rstd, .k = r->k, .k0 = r->k0, .past = r->past};
-    g.dy = r->dy + i * bytes;
-    g.x = r->x + i * bytes;
-    g.dres = r->dres ? r->dres + i * bytes : NULL;
-    g.dx = r->dx ? r->dx + i * bytes : NULL;
-    g.dw = r->dw ? r->dw + i : NULL;
-    g.db = r->db ? r->db + i : NULL;
-    return g;
+    g->dy = r->dy + i * bytes;
+    g->x = r->x + i * bytes;
+    g->dres = r->dres ? r->dres + i * bytes : NULL;
+    g->w = r->w + i;
+    g->dx = r->dx ? r->dx + i * bytes : NULL;
+    g->dw = r->dw ? r->dw + i : NULL;
+    g->db = r->db ? r->db + i : NULL;
+    g->mean = r->mean;
+    g->rstd = r->rstd;
+    g->k = r->k;
+    g->k0 = r->k0;
+    g->past = r->past;
 }
 
 static void second_sweep(const sweep *s, const row_data *r)
@@ -404,7 +409,8 @@ static void second_sweep(const sweep *s, const row_data *r)
     const job_t *job = s->job;
     for (int64_t i = 0; i < job->n; i += s->chunk) {
         int64_t n = chunk_at(s, i);
-        grad g = grad_at(r, i, skr_type_bytes(s->type));
+        grad g;
+        grad_at(&g, r, i, skr_type_bytes(s->type));
         if (s->in_place) {
             s->grad(&g, n);
             continue;
@@ -420,24 +426,6 @@ static void second_sweep(const sweep *s, const row_data *r)
         if (dx && !direct)
             narrow(job->dx.type, s->dx, dx, n);
     }
-}
-
-/* Gradients of one row, and the sums of the next. */
-static row_sums both_sweeps(const sweep *s, const row_data *r, const row_data *next, int64_t next_row, int64_t end)
-{
-    const job_t *job = s->job;
-    int bytes = skr_type_bytes(s->type);
-    row_sums sum = {0, 0};
-    for (int64_t i = 0; i < job->n; i += s->chunk) {
-        grad g = grad_at(r, i, bytes);
-        g.next_dy = next->dy + i * bytes;
-        g.next_x = next->x + i * bytes;
-        g.next_mean = next->mean;
-        g.ahead_dy = ahead_at(&s->ahead, &job->rows, &job->dy, next_row, end, i * bytes);
-        g.ahead_x = ahead_at(&s->ahead, &job->rows, &job->x, next_row, end, i * bytes);
-        sum = row_sums_add(sum, s->both(&g, chunk_at(s, i)));
-    }
-    return sum;
 }
 
 static void start(sweep *s, const job_t *job, float (*buffer)[STAGED])
@@ -473,6 +461,7 @@ static void stat_row(const sweep *s, int64_t row, row_data *r)
         r->mean = CENTRE ? *(const float *)row_of(&job->rows, &job->mean, row) : 0.0f;
         return;
     }
+    r->mean = r->rstd = 0.0f;
     if (!(s->want & (WANT_DX | WANT_DW)))
         return;
     moments m = {0, 0};
@@ -483,20 +472,29 @@ static void stat_row(const sweep *s, int64_t row, row_data *r)
     r->rstd = c.rstd;
 }
 
-static row_data row_at(const sweep *s, int64_t row, float *dw, float *db)
+/* Where something that the plan put at `at` is: half of a way of L1 from x, where they are apart. */
+static inline int64_t place_of(const job_t *job, int64_t at)
+{
+    if (at < 0 || !job->cpu.apart)
+        return at;
+    uintptr_t from_x = (uintptr_t)job->x.data + SKR_L1_WAY / 2 - (uintptr_t)job->head.workspace;
+    return at + (int64_t)(from_x & (SKR_L1_WAY - LINE));
+}
+
+static void row_at(const sweep *s, int64_t row, float *dw, float *db, row_data *r)
 {
     const job_t *job = s->job;
     const skr_norm_cpu *cpu = &job->cpu;
     int64_t h = head_of(job->heads, row);
-    row_data r = {.dy = row_of(&job->rows, &job->dy, row), .x = row_of(&job->rows, &job->x, row)};
-    r.w = param_row(&job->head, &job->weight, cpu->weight_at, cpu->weight_stride, h);
-    r.dres = job->dres.data ? row_of(&job->rows, &job->dres, row) : NULL;
-    r.dx = job->dx.data ? row_of(&job->rows, &job->dx, row) : NULL;
-    r.past = goes_past(&job->head, r.dx);
-    r.dw = dw ? dw + h * job->n : NULL;
-    r.db = db ? db + h * job->n : NULL;
-    stat_row(s, row, &r);
-    return r;
+    r->dy = row_of(&job->rows, &job->dy, row);
+    r->x = row_of(&job->rows, &job->x, row);
+    r->w = param_row(&job->head, &job->weight, place_of(job, cpu->weight_at), cpu->weight_stride, h);
+    r->dres = job->dres.data ? row_of(&job->rows, &job->dres, row) : NULL;
+    r->dx = job->dx.data ? row_of(&job->rows, &job->dx, row) : NULL;
+    r->past = goes_past(&job->head, r->dx);
+    r->dw = dw ? dw + h * job->n : NULL;
+    r->db = db ? db + h * job->n : NULL;
+    stat_row(s, row, r);
 }
 
 /* The first sweep again in double, for rows whose products leave f32's range (x near its largest value): they must not
@@ -527,12 +525,60 @@ static void finish_row(const sweep *s, row_sums sum, row_data *r)
     r->k0 = CENTRE ? -(float)(rstd * (sum.grad * s->one_over_n)) : 0.0f;
 }
 
+/* Gradients of one row, and the sums of the next. */
+static row_sums both_sweeps(const sweep *s, const row_data *r, const row_data *next, int64_t next_row, int64_t end)
+{
+    const job_t *job = s->job;
+    int bytes = skr_type_bytes(s->type);
+    row_sums sum = {0, 0};
+    for (int64_t i = 0; i < job->n; i += s->chunk) {
+        grad g;
+        grad_at(&g, r, i, bytes);
+        g.next_dy = next->dy + i * bytes;
+        g.next_x = next->x + i * bytes;
+        g.next_mean = next->mean;
+        g.ahead_dy = ahead_at(&s->ahead, &job->rows, &job->dy, next_row, end, i * bytes);
+        g.ahead_x = ahead_at(&s->ahead, &job->rows, &job->x, next_row, end, i * bytes);
+        sum = row_sums_add(sum, s->both(&g, chunk_at(s, i)));
+    }
+    return sum;
+}
+
+/* All rows but the last one of a part that have one stride and one chunk, from r on, which is left at the last one: as
+ * both_sweeps(), without finding each row anew. Short rows are many. */
+static row_sums flat_sweeps(const sweep *s, row_sums sum, row_data *r, int64_t begin, int64_t end)
+{
+    const job_t *job = s->job;
+    const int bytes = skr_type_bytes(s->type);
+    const int64_t n = job->n, dy = job->dy.stride[0] * bytes, x = job->x.stride[0] * bytes,
+                  dres = job->dres.stride[0] * bytes, dx = job->dx.stride[0] * bytes;
+    const float *rstd = (const float *)row_of(&job->rows, &job->rstd, begin);
+    const float *mean = CENTRE ? (const float *)row_of(&job->rows, &job->mean, begin) : NULL;
+    for (int64_t row = begin + 1; row < end; row++) {
+        grad g;
+        finish_row(s, sum, r);
+        grad_at(&g, r, 0, bytes);
+        g.ahead_dy = ahead_at(&s->ahead, &job->rows, &job->dy, row, end, 0);
+        g.ahead_x = ahead_at(&s->ahead, &job->rows, &job->x, row, end, 0);
+        g.next_dy = r->dy += dy;
+        g.next_x = r->x += x;
+        r->dres = r->dres ? r->dres + dres : NULL;
+        r->dx = r->dx ? r->dx + dx : NULL;
+        r->past = goes_past(&job->head, r->dx);
+        r->rstd = *(rstd += job->rstd.stride[0]);
+        r->mean = CENTRE ? *(mean += job->mean.stride[0]) : 0.0f;
+        g.next_mean = r->mean;
+        sum = row_sums_add((row_sums){0, 0}, s->both(&g, n));
+    }
+    return sum;
+}
+
 static float *part_of(const job_t *job, int64_t at, int64_t part)
 {
     if (at < 0)
         return NULL;
     int64_t count = job->heads * job->n;
-    float *sum = (float *)((char *)job->head.workspace + at) + part * count;
+    float *sum = (float *)((char *)job->head.workspace + at) + part * skr_part_stride(count);
     for (int64_t i = 0; i < count; i++)
         sum[i] = 0.0f;
     return sum;
@@ -545,20 +591,28 @@ static void rows(const job_t *job, int64_t part)
     start(&s, job, buffer);
     int64_t begin = part * job->rows_per_part, end = begin + job->rows_per_part;
     end = end < job->rows.m ? end : job->rows.m;
-    float *dw = part_of(job, job->cpu.dweight_at, part), *db = part_of(job, job->cpu.dbias_at, part);
-    row_data r = row_at(&s, begin, dw, db), next = r;
-    row_sums sum = first_sweep(&s, &r);
-    for (int64_t row = begin; row < end; row++, r = next) {
-        finish_row(&s, sum, &r);
+    float *dw = part_of(job, place_of(job, job->cpu.dweight_at), part),
+          *db = part_of(job, place_of(job, job->cpu.dbias_at), part);
+    row_data pair[2], *r = &pair[0], *next = &pair[1];
+    row_at(&s, begin, dw, db, r);
+    row_sums sum = first_sweep(&s, r);
+    if (s.both && job->rows.n_dims == 1 && job->n <= CHUNK) {
+        sum = flat_sweeps(&s, sum, r, begin, end);
+        begin = end - 1;
+    }
+    for (int64_t row = begin; row < end; row++) {
+        finish_row(&s, sum, r);
         if (row + 1 < end)
-            next = row_at(&s, row + 1, dw, db);
+            row_at(&s, row + 1, dw, db, next);
         if (s.both && row + 1 < end) {
-            sum = both_sweeps(&s, &r, &next, row + 1, end);
+            sum = both_sweeps(&s, r, next, row + 1, end);
         } else {
-            second_sweep(&s, &r);
+            second_sweep(&s, r);
             if (row + 1 < end)
-                sum = first_sweep(&s, &next);
+                sum = first_sweep(&s, next);
         }
+        row_data *done = r;
+        r = next, next = done;
     }
 }
 
@@ -570,7 +624,8 @@ static void params(const job_t *job, int64_t task)
     int64_t pieces = (job->n + SKR_PARAM_PIECE - 1) / SKR_PARAM_PIECE, h = task / pieces;
     int64_t begin = task % pieces * SKR_PARAM_PIECE, end = begin + SKR_PARAM_PIECE;
     end = end < job->n ? end : job->n;
-    copy_param(&job->head, &job->weight, job->weight_offset, cpu->weight_at, cpu->weight_stride, h, begin, end);
+    copy_param(&job->head, &job->weight, job->weight_offset, place_of(job, cpu->weight_at), cpu->weight_stride, h,
+               begin, end);
 }
 
 static void norm_backward(const void *job, int step, int64_t task)
@@ -584,8 +639,10 @@ static void norm_backward(const void *job, int step, int64_t task)
         int64_t pieces = (j->n + SKR_SUM_PIECE - 1) / SKR_SUM_PIECE, h = task / pieces;
         int64_t begin = task % pieces * SKR_SUM_PIECE, end = begin + SKR_SUM_PIECE;
         end = end < j->n ? end : j->n;
-        sum_parts(&j->head, &j->dweight, j->accumulate, j->cpu.dweight_at, j->n_parts, j->heads, j->n, h, begin, end);
-        sum_parts(&j->head, &j->dbias, j->accumulate, j->cpu.dbias_at, j->n_parts, j->heads, j->n, h, begin, end);
+        sum_parts(&j->head, &j->dweight, j->accumulate, place_of(j, j->cpu.dweight_at), j->n_parts, j->heads, j->n, h,
+                  begin, end);
+        sum_parts(&j->head, &j->dbias, j->accumulate, place_of(j, j->cpu.dbias_at), j->n_parts, j->heads, j->n, h,
+                  begin, end);
     }
 }
 

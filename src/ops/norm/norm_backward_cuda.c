@@ -31,7 +31,7 @@ static skr_cuda_kernel lean_kernel[] = {
                SKR_ROWS_SHARED, 1),
 #include "norm_kernels.def"
 };
-/* Here `stages` is the number of slots and `walk` that of blocks an SM. */
+/* Here `slots` is what the ring has, and `walk` the number of blocks an SM. */
 static const skr_rows_shape ring_shape[] = {
 #define SKR_BACKWARD_RING(norm, type, threads, p, slots, ahead, shared, blocks, least, most)                           \
     {TYPE_##type + norm, threads, threads, p, shared, slots, least, most, blocks, "ring " #type " " #threads "x" #p},
@@ -120,7 +120,7 @@ static int64_t shared_bytes(const skr_norm_backward_job *job, const skr_rows_sha
     int64_t dres = job->dres.data ? vec * skr_type_bytes(job->dres.type) : 0;
     int64_t weight = s->rows ? 4 * s->vpt * vec : 0;
     int64_t dbias = job->dbias.data ? 4 * s->vpt * vec : 0, stats = job->centre ? 8 : 4;
-    return s->threads * (s->stages * (2 * 16 * s->vpt + stats) + weight + dbias + (s->stages + 1) * s->vpt * dres);
+    return s->threads * (s->slots * (2 * 16 * s->vpt + stats) + weight + dbias + (s->slots + 1) * s->vpt * dres);
 }
 
 static int kind(const skr_norm_backward_job *job)
@@ -214,7 +214,7 @@ static bool plan_ring(skr_norm_backward_job *job, const skr_target *target, int 
         step->grid = (uint32_t)(job->n_parts * cluster);
         step->block = (uint32_t)s->threads + 64; /* one warp more copies, one adds up */
         step->cluster = cluster > 1 ? (uint32_t)cluster : 0;
-        step->shared_bytes = (uint32_t)(s->threads * (s->stages * 32 + (s->rows ? 4 * s->vpt * vec : 0)));
+        step->shared_bytes = (uint32_t)(s->threads * (s->slots * 32 + (s->rows ? 4 * s->vpt * vec : 0)));
         step->overlap = false; /* a single wave: blocks that start early would share SMs while others idle */
         plan->variant = s->variant;
         return true;

@@ -19,40 +19,36 @@ enum { CENTRED = 16, rms = 0, layer = CENTRED };
 #define TYPE_f16  SKR_F16
 #define TYPE_bf16 SKR_BF16
 
-/* Rows of parameters in shared memory (norm_rows.cuh): those that are not early. */
-#define PARAMS(norm, early) ((early) ? 0 : (norm) == layer ? 2 : 1)
-
 static const skr_rows_shape plain_shape[] = {
 #define SKR_PLAIN(norm, type, lanes, threads, vpt, rows, early, blocks)                                                \
-    {TYPE_##type + norm, lanes, threads, vpt, rows, PARAMS(norm, early), 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
+    {TYPE_##type + norm, lanes, threads, vpt, rows, 0, 1, 1, 0, "plain " #type " " #lanes "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel plain_kernel[] = {
 #define SKR_PLAIN(norm, type, lanes, threads, vpt, rows, early, blocks)                                                \
-    SKR_KERNEL(norm_sm80, "skr_" #norm "_norm_plain_" #type "_" #lanes "x" #vpt,                                       \
-               PARAMS(norm, early) * threads * vpt * 16, 1),
+    SKR_KERNEL(norm_sm80, "skr_" #norm "_norm_plain_" #type "_" #lanes "x" #vpt, 0, 1),
 #include "norm_kernels.def"
 };
+/* Slots of x and of the parameters: one, or layer_norm's two. */
+#define WIDE_SLOTS(norm, inside, params) ((inside) + (params) * ((norm) == layer ? 2 : 1))
 static const skr_rows_shape plain_wide_shape[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
-    {TYPE_##type + norm,  threads, threads, vpt,  1,                                                                   \
-     PARAMS(norm, early), least,   most,    walk, "plain " #type " cluster " #threads "x" #vpt},
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, inside, params, blocks, least, most)                               \
+    {TYPE_##type + norm,                                                                                               \
+     threads,                                                                                                          \
+     threads,                                                                                                          \
+     vpt,                                                                                                              \
+     1,                                                                                                                \
+     WIDE_SLOTS(norm, inside, params),                                                                                 \
+     least,                                                                                                            \
+     most,                                                                                                             \
+     0,                                                                                                                \
+     "plain " #type " cluster " #threads "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel plain_wide_kernel[] = {
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, inside, params, blocks, least, most)                               \
     SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_plain_" #type "_c" #threads "x" #vpt "_" #least,                         \
-               PARAMS(norm, early) * threads * vpt * 16, SKR_ROWS_CLUSTER),
-#include "norm_kernels.def"
-};
-static const skr_rows_shape ring_shape[] = {
-#define SKR_PLAIN_RING(norm, type, threads, p, slots, least, most)                                                     \
-    {TYPE_##type + norm, threads, threads, p, 1, slots, least, most, 1, "ring " #type " " #threads "x" #p},
-#include "norm_kernels.def"
-};
-static skr_cuda_kernel ring_kernel[] = {
-#define SKR_PLAIN_RING(norm, type, threads, p, slots, least, most)                                                     \
-    SKR_KERNEL(norm_sm90, "skr_" #norm "_norm_ring_" #type "_" #threads "x" #p, slots *threads * 16, SKR_ROWS_CLUSTER),
+               WIDE_SLOTS(norm, inside, params) * threads * 16, SKR_ROWS_CLUSTER),
 #include "norm_kernels.def"
 };
 static const skr_rows_shape residual_shape[] = {
@@ -86,7 +82,7 @@ static skr_cuda_kernel residual_wide_kernel[] = {
 };
 static const skr_rows_shape quant_shape[] = {
 #define SKR_QUANT(norm, type, lanes, threads, vpt, hold, blocks, walk)                                                 \
-    {TYPE_##type + norm, lanes, threads, vpt, 1, 2, 1, 1, walk, "quant " #type " " #lanes "x" #vpt},
+    {TYPE_##type + norm, lanes, threads, vpt, 1, 2 * vpt, 1, 1, walk, "quant " #type " " #lanes "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel quant_kernel[] = {
@@ -96,7 +92,16 @@ static skr_cuda_kernel quant_kernel[] = {
 };
 static const skr_rows_shape quant_wide_shape[] = {
 #define SKR_QUANT_CLUSTER(norm, type, threads, vpt, hold, least, most)                                                 \
-    {TYPE_##type + norm, threads, threads, vpt, 1, 2, least, most, 1, "quant " #type " cluster " #threads "x" #vpt},
+    {TYPE_##type + norm,                                                                                               \
+     threads,                                                                                                          \
+     threads,                                                                                                          \
+     vpt,                                                                                                              \
+     1,                                                                                                                \
+     2 * vpt,                                                                                                          \
+     least,                                                                                                            \
+     most,                                                                                                             \
+     1,                                                                                                                \
+     "quant " #type " cluster " #threads "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel quant_wide_kernel[] = {
@@ -107,7 +112,7 @@ static skr_cuda_kernel quant_wide_kernel[] = {
 };
 static const skr_rows_shape full_shape[] = {
 #define SKR_FULL(norm, type, lanes, threads, vpt, stages, blocks, walk)                                                \
-    {TYPE_##type + norm, lanes, threads, vpt, 1, stages, 1, 1, walk, "full " #type " " #lanes "x" #vpt},
+    {TYPE_##type + norm, lanes, threads, vpt, 1, stages * vpt, 1, 1, walk, "full " #type " " #lanes "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel full_kernel[] = {
@@ -117,16 +122,8 @@ static skr_cuda_kernel full_kernel[] = {
 };
 static const skr_rows_shape full_wide_shape[] = {
 #define SKR_FULL_CLUSTER(norm, type, threads, vpt, stages, least, most, walk)                                          \
-    {TYPE_##type + norm,                                                                                               \
-     threads,                                                                                                          \
-     threads,                                                                                                          \
-     vpt,                                                                                                              \
-     1,                                                                                                                \
-     stages,                                                                                                           \
-     least,                                                                                                            \
-     most,                                                                                                             \
-     walk,                                                                                                             \
-     "full " #type " cluster " #threads "x" #vpt},
+    {TYPE_##type + norm, threads, threads, vpt,  1,                                                                    \
+     stages * vpt,       least,   most,    walk, "full " #type " cluster " #threads "x" #vpt},
 #include "norm_kernels.def"
 };
 static skr_cuda_kernel full_wide_kernel[] = {
@@ -193,30 +190,6 @@ static bool is_quant(const skr_norm_job *job)
            !job->residual_out.data && !job->y.data;
 }
 
-/* Rows that fit a cluster whose blocks hold some of their slice in flight; lanes: vectors of a slot. */
-static bool plan_ring(const skr_norm_job *job, const skr_rows_problem *p, const skr_target *target, skr_plan *plan)
-{
-    for (int i = 0; i < SKR_COUNT(ring_shape) && target->sm == 90; i++) {
-        const skr_rows_shape *s = &ring_shape[i];
-        int cluster = skr_rows_cluster(p->n, s, p->vec);
-        if (s->type != p->type || !cluster)
-            continue;
-        int64_t rows = job->rows.m, most = skr_rows_resident(target->n_sms, cluster);
-        if (rows > most)
-            rows = most > 0 ? most : 1;
-        skr_step *step = skr_plan_step(plan);
-        step->kernel = &ring_kernel[i];
-        step->grid = (uint32_t)(rows * cluster);
-        step->block = (uint32_t)s->threads + 32; /* one warp more copies */
-        step->cluster = (uint32_t)cluster;
-        step->shared_bytes = (uint32_t)(s->stages * s->lanes * 16);
-        step->overlap = false; /* a single wave: see norm_backward_cuda.c */
-        plan->variant = s->variant;
-        return true;
-    }
-    return false;
-}
-
 static void plan_any(const skr_norm_job *job, skr_plan *plan)
 {
     int block = job->n > 2048, four = aligned(job, 4);
@@ -243,8 +216,7 @@ saker_status skr_norm_plan_cuda(skr_call *call, skr_norm_job *job, const skr_tar
         if (skr_plan_rows_filled_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape),
                                          plan) ||
             skr_plan_rows_block(&p, target, plain_shape, plain_kernel, SKR_COUNT(plain_shape), plan) ||
-            skr_plan_rows_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape), plan) ||
-            plan_ring(job, &p, target, plan))
+            skr_plan_rows_cluster(&p, target, plain_wide_shape, plain_wide_kernel, SKR_COUNT(plain_wide_shape), plan))
             return SAKER_OK;
     } else {
         if (is_residual(job) &&

@@ -1,13 +1,12 @@
-/* norm_rows.cuh - rms_norm and layer_norm (CENTRE) forward on rows that fit the registers of their owner, 16-byte
- * accesses throughout. SPDX-License-Identifier: Apache-2.0
+/* norm_rows.cuh - rms_norm and layer_norm (CENTRE) forward on rows that fit the registers of some lanes or of a block,
+ * 16-byte accesses throughout. SPDX-License-Identifier: Apache-2.0
  *
  * Here: what all row kernels share, and the plain ones (x and y of one type, weight, offset, statistics; layer_norm:
- * bias, all of x's type). An owner (some lanes, a block, a cluster) takes RPG rows, VPT vectors of each in every
- * thread, and is done: many small blocks on an SM, each in another phase, keep its reads and writes under way better
- * than blocks that stay. The input stays packed in registers. Parameters of the same type come packed too: the first G
- * vectors are asked for right after the input, so that they are there when the sum is, the others as registers become
- * free. With G = 0 all of them come through shared memory, each thread's into slots of its own: no registers, and no
- * wait for L2 between one vector and the next. Other parameters are loaded where they are used. */
+ * bias, all of x's type). An owner takes RPG rows, VPT vectors of each in every thread, and is done: many small blocks
+ * on an SM, each in another phase, keep its reads and writes under way better than blocks that stay. The input stays
+ * packed in registers. Parameters of the same type come packed too: the first G vectors are asked for right after the
+ * input, so that they are there when the sum is, the others as registers become free. Other parameters are loaded where
+ * they are used. */
 #ifndef SKR_NORM_ROWS_CUH
 #define SKR_NORM_ROWS_CUH
 
@@ -145,105 +144,65 @@ template <int T> SKR_DEVICE uint4 packed_ones()
     return make_uint4(word, word, word, word);
 }
 
+/* Parameters of type T stay packed until they are used; others (rms_norm only) are loaded and converted then. */
+template <bool CENTRE, int T> SKR_DEVICE bool params_packed(const skr_norm_job &job)
+{
+    return CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
+}
+
 template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_plain {
-    static constexpr int V = skr_elem<T>::vec, L = Owner::lanes, HELD = G ? G : 1;
-    static constexpr bool WALKS = CENTRE && G == 0 && Owner::groups == 1;
+    static constexpr int V = skr_elem<T>::vec, L = Owner::lanes;
 
     const skr_norm_job &job;
-    int lane, first;  /* of this thread: its place, the first of its rows */
-    int start, valid; /* its vectors: start, start + L, ... */
+    int lane, first; /* of this thread: its place, the first of its rows */
+    int valid;       /* how many vectors it has: lane, lane + L, ... */
     uint4 raw[RPG][VPT];
     norm_stats stats[RPG];
     const char *weight, *bias; /* where its first vector is */
-    uint4 w[HELD], b[CENTRE ? HELD : 1];
-    uint32_t slots; /* with G = 0: this thread's first, THREADS from one to the next; biases after the weights */
+    uint4 w[G], b[CENTRE ? G : 1];
 
     SKR_DEVICE void run(const skr_norm_job &job)
     {
         __shared__ __align__(16) typename Owner::shared memory;
-        extern __shared__ __align__(128) unsigned char dynamic[];
         Owner owner(memory);
-        owner.start();
         wait_for_previous();
         let_next_start();
-        norm_plain k(job, owner, shared_address(dynamic));
-        if (G == 0 && k.simple(k.first))
-            k.template load<true>();
-        else
-            k.template load<false>();
-        if (G == 0)
-            k.load_params();
+        norm_plain k(job, owner);
+        k.load();
 #pragma unroll
         for (int i = 0; i < G; i++)
             k.load_packed(i);
-        owner.ready();
-        for (int m = (int)job.rows.m;;) {
-            k.ask_ahead(owner);
-            k.make_stats(owner);
-            int next = WALKS ? k.first + owner.count() * RPG : m;
-            if (G == 0 && k.packed() && job.weight_offset == 0.0f && k.simple(k.first) && (next >= m || k.simple(next)))
-                k.template write<true, true>(next);
-            else if (k.packed())
-                k.template write<true, false>(next);
-            else
-                k.template write<CENTRE, false>(next);
-            if (next >= m)
-                break;
-            k.first = next;
-        }
+        k.make_stats(owner);
+        if (params_packed<CENTRE, T>(job))
+            k.template write<true>();
+        else
+            k.template write<CENTRE>();
     }
 
-    __device__ __forceinline__ norm_plain(const skr_norm_job &j, const Owner &owner, uint32_t dynamic)
-        : job(j), slots(dynamic + threadIdx.x * 16)
+    __device__ __forceinline__ norm_plain(const skr_norm_job &j, const Owner &owner) : job(j)
     {
         lane = threadIdx.x % L, first = (owner.index() * Owner::groups + threadIdx.x / L) * RPG;
-        row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, j.n);
-        start = slice.first + lane, valid = slice.valid;
-        weight = (const char *)job.weight.data + start * 16, bias = (const char *)job.bias.data + start * 16;
-    }
-
-    /* The rows from this one on are there and have one stride, and the warp has all its vectors of them. */
-    __device__ __forceinline__ bool simple(int row) const
-    {
-        return !__any_sync(0xffffffffu, valid < VPT) && job.rows.n_dims == 1 && row + RPG <= (int)job.rows.m;
+        valid = row_slice<Owner>::template of<V>(owner, j.n).valid;
+        weight = (const char *)job.weight.data + lane * 16, bias = (const char *)job.bias.data + lane * 16;
     }
 
     /* Where this thread's first vector of a row is. */
-    template <class P, bool SIMPLE> __device__ __forceinline__ P *vectors_of(const skr_rows &t, int row) const
+    template <class P> __device__ __forceinline__ P *vectors_of(const skr_rows &t, int row) const
     {
-        return row_at<P>(t, SIMPLE ? skr_row{{row, 0, 0, 0}, true} : row_of(job.rows, row), skr_elem<T>::bytes) +
-               start * 16;
+        return row_at<P>(t, row_of(job.rows, row), skr_elem<T>::bytes) + lane * 16;
     }
 
-    /* SIMPLE, here and below: see simple(). Without a question at each vector the compiler can put accesses side by
-     * side. */
-    template <bool SIMPLE> __device__ __forceinline__ void load()
+    __device__ __forceinline__ void load()
     {
 #pragma unroll
         for (int r = 0; r < RPG; r++) {
-            const char *p = vectors_of<const char, SIMPLE>(job.x, first + r);
+            const char *p = vectors_of<const char>(job.x, first + r);
 #pragma unroll
             for (int i = 0; i < VPT; i++) {
-                if (!SIMPLE)
-                    raw[r][i] = make_uint4(0, 0, 0, 0);
-                if (SIMPLE || (first + r < job.rows.m && i < valid))
+                raw[r][i] = make_uint4(0, 0, 0, 0);
+                if (first + r < job.rows.m && i < valid)
                     raw[r][i] = load16_once(p + i * L * 16);
             }
-        }
-    }
-
-    /* This block's slice of a row that some block will load soon starts its way to L2: what is under way from memory
-     * does then not depend on how many rows fit the registers. */
-    __device__ __forceinline__ void ask_ahead(const Owner &owner) const
-    {
-        if (G > 0 || threadIdx.x != 0 || job.rows.n_dims > 1)
-            return;
-        int m = (int)job.rows.m, bytes = (int)job.n * skr_elem<T>::bytes;
-        int row = first + max(1, (owner.count() < m ? SKR_ROWS_AHEAD_WALKING : SKR_ROWS_AHEAD) / bytes);
-        if (row < m) {
-            row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
-            owner.ask((const char *)job.x.data + row * job.x.stride[0] * skr_elem<T>::bytes + slice.first * 16,
-                      slice.count * 16);
         }
     }
 
@@ -257,98 +216,50 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
             });
 #pragma unroll
         for (int r = 0; r < RPG; r++)
-            if (lane == 0 && owner.rank() == 0 && first + r < job.rows.m)
+            if (lane == 0 && first + r < job.rows.m)
                 save_stats<CENTRE>(job, row_of(job.rows, first + r), stats[r]);
     }
 
-    static __device__ __forceinline__ uint32_t slot(int i)
+    /* Vector i of the parameters, ones and zeros for what is absent. */
+    __device__ __forceinline__ void load_packed(int i)
     {
-        return i * Owner::threads * 16;
+        if (params_packed<CENTRE, T>(job) && i < valid) {
+            w[i % G] = !CENTRE || job.weight.data ? load16_once(weight + i * L * 16) : packed_ones<T>();
+            if (CENTRE)
+                b[CENTRE ? i % G : 0] = job.bias.data ? load16_once(bias + i * L * 16) : make_uint4(0, 0, 0, 0);
+        }
     }
 
-    /* Parameters of type T stay packed until they are used; others (rms_norm only) are loaded and converted then. */
-    __device__ __forceinline__ bool packed() const
+    template <bool PACKED> __device__ __forceinline__ void write()
     {
-        return CENTRE || (job.weight.data && job.weight.type == T && job.heads == 1);
-    }
-
-    /* With G = 0: all of them, once for all rows, and ones and zeros for what is absent. */
-    __device__ __forceinline__ void load_params() const
-    {
-        if (!packed())
-            return;
+        char *y[RPG];
+#pragma unroll
+        for (int r = 0; r < RPG; r++)
+            y[r] = vectors_of<char>(job.y, first + r);
 #pragma unroll
         for (int i = 0; i < VPT; i++) {
             if (i >= valid)
                 continue;
-            if (!CENTRE || job.weight.data)
-                copy_async16(slots + slot(i), weight + i * L * 16);
-            else
-                shared_store16(slots + slot(i), packed_ones<T>());
-            if (CENTRE && job.bias.data)
-                copy_async16(slots + slot(VPT + i), bias + i * L * 16);
-            else if (CENTRE)
-                shared_store16(slots + slot(VPT + i), make_uint4(0, 0, 0, 0));
-        }
-        copy_async_commit();
-    }
-
-    __device__ __forceinline__ void load_packed(int i)
-    {
-        if (packed() && i < valid) {
-            w[i % HELD] = !CENTRE || job.weight.data ? load16_once(weight + i * L * 16) : packed_ones<T>();
-            if (CENTRE)
-                b[CENTRE ? i % HELD : 0] = job.bias.data ? load16_once(bias + i * L * 16) : make_uint4(0, 0, 0, 0);
-        }
-    }
-
-    /* Vector i of the parameters into registers, where it is not yet. */
-    __device__ __forceinline__ void take_packed(int i)
-    {
-        if constexpr (G == 0) {
-            w[0] = shared_load16(slots + slot(i));
-            if (CENTRE)
-                b[0] = shared_load16(slots + slot(VPT + i));
-        }
-    }
-
-    /* Registers that a row leaves are filled with the next one's vectors at once. */
-    template <bool PACKED, bool SIMPLE> __device__ __forceinline__ void write(int next)
-    {
-        if (PACKED && G == 0)
-            copy_async_wait<0>();
-        int m = (int)job.rows.m;
-        char *y[RPG];
-        const char *x[RPG];
-#pragma unroll
-        for (int r = 0; r < RPG; r++)
-            y[r] = vectors_of<char, SIMPLE>(job.y, first + r),
-            x[r] = vectors_of<const char, SIMPLE>(job.x, WALKS ? next + r : 0);
-#pragma unroll
-        for (int i = 0; i < VPT; i++) {
-            if (!SIMPLE && i >= valid)
-                continue;
             float g[V], a[V];
             if (PACKED) {
-                take_packed(i);
-                opaque(w[i % HELD]);
-                unpack<T>(w[i % HELD], g);
-                if (!SIMPLE && job.weight_offset != 0.0f)
+                opaque(w[i % G]);
+                unpack<T>(w[i % G], g);
+                if (job.weight_offset != 0.0f)
 #pragma unroll
                     for (int c = 0; c < V; c++)
                         g[c] += job.weight_offset;
                 if (CENTRE) {
-                    opaque(b[CENTRE ? i % HELD : 0]);
-                    unpack<T>(b[CENTRE ? i % HELD : 0], a);
+                    opaque(b[CENTRE ? i % G : 0]);
+                    unpack<T>(b[CENTRE ? i % G : 0], a);
                 }
-                if (G && i + G < VPT)
+                if (i + G < VPT)
                     load_packed(i + G);
             }
 #pragma unroll
             for (int r = 0; r < RPG; r++) {
                 if (!PACKED)
                     load_weight<V>(job.weight, job.weight_offset,
-                                   param_row(job.heads, first + r) * job.weight.stride + (start + i * L) * V, g);
+                                   param_row(job.heads, first + r) * job.weight.stride + (lane + i * L) * V, g);
                 float f[V];
                 opaque(raw[r][i]); /* or the compiler keeps the f32 values from the first pass: twice the registers */
                 unpack<T>(raw[r][i], f);
@@ -357,13 +268,9 @@ template <bool CENTRE, int T, class Owner, int VPT, int RPG, int G> struct norm_
                     float h = normal<CENTRE>(stats[r], f[c]);
                     f[c] = CENTRE ? __fmaf_rn(h, g[c], a[c]) : h * g[c];
                 }
-                if (SIMPLE || first + r < m)
+                if (first + r < (int)job.rows.m)
                     store16_once(y[r] + i * L * 16, pack<T>(f));
-                if (WALKS && next + r < m)
-                    raw[r][i] = load16_once(x[r] + i * L * 16);
             }
-            if (SIMPLE && WALKS)
-                __syncwarp(); /* or ptxas opens all vectors first, and the next row's loads come last */
         }
     }
 };

@@ -4,14 +4,11 @@
 #include "norm_full.cuh"
 #include "norm_kernels.cuh"
 #include "norm_lean.cuh"
-#include "norm_ring.cuh"
+#include "norm_wide.cuh"
 
-#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, early, blocks, least, most, walk)                                  \
+#define SKR_PLAIN_CLUSTER(norm, type, threads, vpt, inside, params, blocks, least, most)                               \
     FORWARD(skr_##norm##_norm_plain_##type##_c##threads##x##vpt##_##least, threads, blocks,                            \
-            norm_plain<CENTRE_##norm, TYPE_##type, cluster_owner<threads>, vpt, 1, early>)
-#define SKR_PLAIN_RING(norm, type, threads, p, slots, least, most)                                                     \
-    FORWARD(skr_##norm##_norm_ring_##type##_##threads##x##p, threads + 32, 1,                                          \
-            norm_ring<CENTRE_##norm, TYPE_##type, threads, p, slots>)
+            norm_wide<CENTRE_##norm, TYPE_##type, threads, vpt, inside, params>)
 #define SKR_RESIDUAL_CLUSTER(norm, type, threads, vpt, blocks, least, most, walk)                                      \
     FORWARD(skr_##norm##_norm_residual_##type##_c##threads##x##vpt##_##least, threads, blocks,                         \
             norm_residual<CENTRE_##norm, TYPE_##type, cluster_owner<threads>, vpt>)
