@@ -31,16 +31,19 @@ typedef struct vdots {
     vf2 dot, grad;
 } vdots;
 
+/* Sums that are filled in turn. With CENTRE there are two kinds, of half as many each: registers are scarce. */
+enum { SUMS = CENTRE ? 1 : K };
+
 SKR_FN void vdots_zero(vdots *a)
 {
     SKR_UNROLL
-    for (int k = 0; k < K; k++)
+    for (int k = 0; k < SUMS; k++)
         a[k].dot = a[k].grad = v2_set1(0.0f);
 }
 
 SKR_FN dots vdots_total(const vdots *a)
 {
-    vf2 dot = v2_add(a[0].dot, a[1].dot), grad = v2_add(a[0].grad, a[1].grad);
+    vf2 dot = SUMS == 1 ? a[0].dot : v2_add(a[0].dot, a[SUMS - 1].dot), grad = a[0].grad;
     return (dots){v_sum(v_add(dot.lo, dot.hi)), CENTRE ? v_sum(v_add(grad.lo, grad.hi)) : 0.0f};
 }
 
@@ -68,7 +71,7 @@ SKR_FN void dot_pair(int t, const void *dy, const void *x, int64_t i, vf2 w, vf 
 /* What is left after the whole blocks; every way to sum a row ends with this. Missing lanes have dy = 0. */
 SKR_TAIL dots dot_tail(int t, const void *dy, const void *x, const float *w, float mean, int64_t i, int64_t n)
 {
-    vdots a[K];
+    vdots a[SUMS];
     vdots_zero(a);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
@@ -85,14 +88,14 @@ SKR_FN dots dots_add(dots a, dots b)
 SKR_FN dots dot_body(int t, const void *dy, const void *x, const float *w, float mean1, int64_t n)
 {
     vf mean = v_set1(mean1);
-    vdots a[K];
+    vdots a[SUMS];
     vdots_zero(a);
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK)
         SKR_UNROLL
     for (int k = 0; k < K; k++) {
         const int64_t at = i + 2 * k * SKR_LANES;
-        dot_pair(t, dy, x, at, v_load2(SKR_F32, w, at), mean, &a[k]);
+        dot_pair(t, dy, x, at, v_load2(SKR_F32, w, at), mean, &a[k % SUMS]);
     }
     dots sum = vdots_total(a);
     return i < n ? dots_add(sum, dot_tail(t, dy, x, w, mean1, i, n)) : sum;
@@ -143,14 +146,17 @@ SKR_FN vrow spread(const grad *a)
     return (vrow){v_set1(a->mean), v_set1(a->rstd), v_set1(a->k), v_set1(a->k0)};
 }
 
+/* dx without its last term, d * k. */
+SKR_FN vf2 dx_start(int want, vf2 e, vf2 w, vf2 dres, vrow r)
+{
+    if (CENTRE)
+        return v2_fma(e, w, want & HAVE_DRES ? v2_add(dres, (vf2){r.k0, r.k0}) : (vf2){r.k0, r.k0});
+    return want & HAVE_DRES ? v2_fma(e, w, dres) : v2_mul(e, w);
+}
+
 SKR_FN vf2 dx_of(int want, vf2 e, vf2 d, vf2 w, vf2 dres, vrow r)
 {
-    vf2 g;
-    if (CENTRE)
-        g = v2_fma(e, w, want & HAVE_DRES ? v2_add(dres, (vf2){r.k0, r.k0}) : (vf2){r.k0, r.k0});
-    else
-        g = want & HAVE_DRES ? v2_fma(e, w, dres) : v2_mul(e, w);
-    return v2_fma(d, (vf2){r.k, r.k}, g);
+    return v2_fma(d, (vf2){r.k, r.k}, dx_start(want, e, w, dres, r));
 }
 
 /* What e * d or, where h = d * rstd is rounded on the way, dy * h adds to dw. */
@@ -218,13 +224,16 @@ SKR_FN void grad_body(int t, int round, int want, const grad *given, int64_t n)
         grad_tail(t, round, want, given, i, n);
 }
 
-/* Pairs of vectors that both_pairs() takes side by side: with CENTRE two need more registers than there are. */
-enum { BESIDE = CENTRE ? 1 : K };
+/* Pairs of vectors that both_pairs() takes side by side: with CENTRE two need more registers than AVX2 has. */
+enum { BESIDE = CENTRE && SKR_LANES == 8 ? 1 : K };
 
-/* BESIDE pairs, with the sums of the next row's formed in between: memory is read while gradients are computed. */
+/* BESIDE pairs, with the sums of the next row's formed in between: memory is read while gradients are computed. In an
+ * order that keeps what depends on each other apart: a Neoverse V1 runs four operations a cycle then, and half as many
+ * where one follows the other that it waits for. */
 SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdots *sum, int64_t at)
 {
-    vf2 w[BESIDE], dw[BESIDE], db[BESIDE], dy[BESIDE], e[BESIDE], d[BESIDE], g[BESIDE];
+    const int split = CENTRE || t == SKR_F32; /* else v_dot2() has its own way from the elements to the sum */
+    vf2 w[BESIDE], dw[BESIDE], db[BESIDE], dy[BESIDE], e[BESIDE], d[BESIDE], dx[BESIDE], g[BESIDE], next_d[BESIDE];
 #define EACH_PAIR(statement)                                                                                           \
     SKR_UNROLL                                                                                                         \
     for (int k = 0; k < BESIDE; k++) {                                                                                 \
@@ -232,22 +241,33 @@ SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdo
         (void)i;                                                                                                       \
         statement;                                                                                                     \
     }
-    EACH_PAIR(w[k] = v_load2(SKR_F32, a->w, i))
     EACH_PAIR(dy[k] = v_load2_fast(t, a->dy, i))
-    EACH_PAIR(e[k] = v2_scale(dy[k], r.rstd))
-    EACH_PAIR(d[k] = centre(v_load2_fast(t, a->x, i), r.mean))
-    EACH_PAIR(g[k] = want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f))
-    if (want & WANT_DW)
-        EACH_PAIR(dw[k] = v2_fma(e[k], d[k], v_load2(SKR_F32, a->dw, i)))
     if (want & WANT_DB)
         EACH_PAIR(db[k] = v2_add(dy[k], v_load2(SKR_F32, a->db, i)))
-    EACH_PAIR(g[k] = dx_of(want, e[k], d[k], w[k], g[k], r))
-    if (want & WANT_DW)
-        EACH_PAIR(v_store2(SKR_F32, a->dw, i, dw[k]))
+    EACH_PAIR(d[k] = centre(v_load2_fast(t, a->x, i), r.mean))
     if (want & WANT_DB)
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
-    EACH_PAIR(v_out2(t, a->dx, i, g[k], a->past))
-    EACH_PAIR(dot_pair(t, a->next_dy, a->next_x, i, w[k], next_mean, &sum[k]))
+    EACH_PAIR(e[k] = v2_scale(dy[k], r.rstd))
+    if (want & WANT_DW)
+        EACH_PAIR(dw[k] = v_load2(SKR_F32, a->dw, i))
+    EACH_PAIR(w[k] = v_load2(SKR_F32, a->w, i))
+    if (want & WANT_DW)
+        EACH_PAIR(dw[k] = v2_fma(e[k], d[k], dw[k]))
+    EACH_PAIR(dx[k] = dx_start(want, e[k], w[k], want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f), r))
+    if (want & WANT_DW)
+        EACH_PAIR(v_store2(SKR_F32, a->dw, i, dw[k]))
+    if (split)
+        EACH_PAIR(g[k] = v2_mul(v_load2_fast(t, a->next_dy, i), w[k]))
+    EACH_PAIR(dx[k] = v2_fma(d[k], (vf2){r.k, r.k}, dx[k]))
+    if (split)
+        EACH_PAIR(next_d[k] = centre(v_load2_fast(t, a->next_x, i), next_mean))
+    EACH_PAIR(v_out2(t, a->dx, i, dx[k], a->past))
+    if (split && CENTRE)
+        EACH_PAIR(sum[k % SUMS].grad = v2_add(sum[k % SUMS].grad, g[k]))
+    if (split)
+        EACH_PAIR(sum[k % SUMS].dot = v2_fma(g[k], next_d[k], sum[k % SUMS].dot))
+    else
+        EACH_PAIR(v_dot2(t, a->next_dy, a->next_x, i, w[k], &sum[k % SUMS].dot))
 #undef EACH_PAIR
 }
 
@@ -255,7 +275,7 @@ SKR_FN void both_block(int t, int want, const grad *a, vrow r, vf next_mean, vdo
 {
     SKR_UNROLL
     for (int first = 0; first < K; first += BESIDE)
-        both_pairs(t, want, a, r, next_mean, sum + first, at + 2 * first * SKR_LANES);
+        both_pairs(t, want, a, r, next_mean, sum + (first % SUMS), at + 2 * first * SKR_LANES);
 }
 
 SKR_FN dots both_body(int t, int want, const grad *given, int64_t n)
@@ -264,7 +284,7 @@ SKR_FN dots both_body(int t, int want, const grad *given, int64_t n)
     grad a = *given;
     vrow r = spread(given);
     vf next_mean = v_set1(a.next_mean);
-    vdots sum[K];
+    vdots sum[SUMS];
     vdots_zero(sum);
     int64_t i = 0;
     for (; i + step <= n; i += step) {
