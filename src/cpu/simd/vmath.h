@@ -86,6 +86,27 @@ SKR_FN vf v_exp2_normal(vf x)
 #define V_EACH SKR_UNROLL for (int i = 0; i < n; i++)
 /* clang-format off */
 
+/* v_exp_raised, to the bit. */
+SKR_FN void v_exp_raised_each(vf *x, int n)
+{
+    const vf magic = v_set1(12583063.0f), lowest = v_set1(-104.0f);
+    vf t[4], p[4], q[4], z[4];
+    V_EACH x[i] = v_at_least(x[i], lowest);
+    V_EACH t[i] = v_fma(x[i], v_set1(0x1.715476p0f), V_AGAIN(12583063.0f));
+    V_EACH p[i] = v_sub(t[i], magic);
+    V_EACH x[i] = v_fnma(p[i], v_set1(0x1.62e4p-1f), x[i]);
+    V_EACH x[i] = v_fnma(p[i], v_set1(0x1.7f7d1cp-20f), x[i]);
+    V_EACH p[i] = v_fma(v_set1(0x1.6aca52p-10f), x[i], V_AGAIN(0x1.123dfep-7f));
+    V_EACH z[i] = v_mul(x[i], x[i]);
+    V_EACH q[i] = v_fma(p[i], x[i], V_AGAIN(0x1.555858p-5f));
+    V_EACH p[i] = v_fma(v_set1(0x1.55548cp-3f), x[i], V_AGAIN(0x1.fffffcp-2f));
+    V_EACH p[i] = v_fma(q[i], z[i], p[i]);
+    V_EACH x[i] = v_fma(z[i], p[i], x[i]);
+    V_EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
+    V_EACH x[i] = v_add(x[i], v_set1(1.0f));
+    V_EACH x[i] = v_mul(x[i], t[i]);
+}
+
 /* 2^f for |f| <= 1/2 with a term less than v_exp2_fraction, polynomial error 9.8e-8. */
 SKR_FN void v_exp2_fraction_each(const vf *f, vf *p, int n)
 {

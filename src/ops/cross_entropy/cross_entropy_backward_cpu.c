@@ -4,31 +4,38 @@
 
 typedef skr_cross_entropy_job job_t;
 
-/* y = e^(x - lse) * a; nothing else is needed without softcap and smoothing, but for the target's column. A difference
- * beyond 70 cannot come from a right lse; it must not wrap around all the same. */
-SKR_FN vf2 p_of(vf2 x, vf lse, vf most, vf a)
+/* x - lse. A difference beyond 70 cannot come from a right lse; its exponential must not wrap around all the same. */
+SKR_FN vf2 below_lse(vf2 x, vf lse)
 {
+    const vf most = v_set1(70.0f);
     vf2 d = v2_minus(x, lse);
-    d = v2_exp_below((vf2){v_min(d.lo, most), v_min(d.hi, most)});
-    return v2_scale(d, a);
+    return (vf2){v_min(d.lo, most), v_min(d.hi, most)};
+}
+
+/* y = e^(x - lse) * a; nothing else is needed without softcap and smoothing, but for the target's column. */
+SKR_FN vf2 p_of(vf2 x, vf lse, vf a)
+{
+    vf2 d = below_lse(x, lse);
+    return v2_scale((vf2){v_exp_below(d.lo), v_exp_below(d.hi)}, a);
 }
 
 SKR_FN void p_body(int xt, int yt, const void *x, float lse1, float a1, void *y, int64_t n, int past)
 {
-    vf lse = v_set1(lse1), a = v_set1(a1), most = v_set1(70.0f);
+    vf lse = v_set1(lse1), a = v_set1(a1);
     vf2 t[K];
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         SKR_UNROLL
         for (int k = 0; k < K; k++)
-            t[k] = p_of(v_load2(xt, x, i + 2 * k * SKR_LANES), lse, most, a);
+            t[k] = below_lse(v_load2(xt, x, i + 2 * k * SKR_LANES), lse);
+        exp_pairs(t);
         SKR_UNROLL
         for (int k = 0; k < K; k++)
-            v_out2(yt, y, i + 2 * k * SKR_LANES, t[k], past);
+            v_out2(yt, y, i + 2 * k * SKR_LANES, v2_scale(t[k], a), past);
     }
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        v_store2_n(yt, y, i, p_of(v_load2_n(xt, x, i, m), lse, most, a), m);
+        v_store2_n(yt, y, i, p_of(v_load2_n(xt, x, i, m), lse, a), m);
     }
 }
 
@@ -46,7 +53,7 @@ PS(BF16)
     {                                                                                                                  \
         p_##xt##_F32, p_##xt##_F16, p_##xt##_BF16                                                                      \
     }
-    static const p_fn ps[3][3] = {P_ROW(F32), P_ROW(F16), P_ROW(BF16)};
+static const p_fn ps[3][3] = {P_ROW(F32), P_ROW(F16), P_ROW(BF16)};
 
 static void plain_row(const job_t *job, const char *x, char *y, float lse, int64_t hit, skr_ce_coef c)
 {

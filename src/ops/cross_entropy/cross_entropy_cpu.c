@@ -36,7 +36,8 @@ SKR_FN float exp_body(int type, int keep, const void *x, float top, float *kept,
         ask_ahead((const char *)x + i * bytes, BLOCK * bytes);
         SKR_UNROLL
         for (int k = 0; k < K; k++)
-            t[k] = v2_exp_below(v2_minus(v_load2(type, x, i + 2 * k * SKR_LANES), m));
+            t[k] = v2_minus(v_load2(type, x, i + 2 * k * SKR_LANES), m);
+        exp_pairs(t);
         SKR_UNROLL
         for (int k = 0; k < K; k++) {
             if (keep)
