@@ -82,6 +82,7 @@ static const struct {
     {"exp2four", normal_exp2, 2.5, 127},
     {"expfall", falling, 2.75, 0},
     {"sigtail", sigmoid_tail, 4, 0},
+    {"expfour", exp, 1.25, 70},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions, BATCH = 4096 };
 

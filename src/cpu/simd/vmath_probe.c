@@ -78,6 +78,13 @@ static vf exp2_four(vf x)
     return all[3];
 }
 
+static vf exp_below_four(vf x)
+{
+    vf all[4] = {x, x, x, x};
+    v_exp_raised_each(all, 4);
+    return v_mul(all[3], v_set1(0x1p-24f));
+}
+
 /* e^-|x|, and what the sigmoid of -|x| is made of it. */
 static vf exp_falling(vf x)
 {
@@ -94,7 +101,7 @@ static vf sigmoid_tail(vf x)
 }
 
 /* 0 exp, 1 exp2, 2 log, 3 tanh, 4 erf, 5 sigmoid, 6 rsqrt, 7 sin, 8 cos, 9 exp below 70, 10 and 11 exp2 without
- * subnormals, one vector and four, 12 exp and 13 sigmoid of -|x|. */
+ * subnormals, one vector and four, 12 exp and 13 sigmoid of -|x|, 14 exp below 70, four vectors. */
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n);
 void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
 {
@@ -137,6 +144,9 @@ void SKR_KERNEL(vmath)(int which, const float *x, float *y, int64_t n)
         break;
     case 13:
         sweep(sigmoid_tail, x, y, n);
+        break;
+    case 14:
+        sweep(exp_below_four, x, y, n);
         break;
     default:
         sweep(v_cos, x, y, n);
