@@ -86,9 +86,13 @@ SKR_FN vf v_exp2_normal(vf x)
 #define V_EACH SKR_UNROLL for (int i = 0; i < n; i++)
 /* clang-format off */
 
-/* v_exp_raised, to the bit. */
+/* v_exp_raised, to the bit. On x86 gcc's own order is as good, and better beside conversions. */
 SKR_FN void v_exp_raised_each(vf *x, int n)
 {
+    if (SKR_LANES > 4) {
+        V_EACH x[i] = v_exp_raised(x[i]);
+        return;
+    }
     const vf magic = v_set1(12583063.0f), lowest = v_set1(-104.0f);
     vf t[4], p[4], q[4], z[4];
     V_EACH x[i] = v_at_least(x[i], lowest);
