@@ -1,6 +1,7 @@
 /* layer_norm_cpu.c - forward rows. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0 */
 enum { CENTRE = 1 };
+#define BOTH_IN_ORDER SKR_IN_ORDER /* rms_norm is faster in gcc's own order, this one by 4 % in that of the source */
 
 #include "norm_forward_cpu.h"
 

@@ -113,13 +113,11 @@ SKR_FN vstat spread(const stat *a)
     return (vstat){v_set1(a->mean), v_set1(a->rstd), v_set1(a->rest)};
 }
 
-SKR_FN vf2 normal(int far, vf2 s, vstat a)
+SKR_FN vf2 without_mean(int far, vf2 s, vstat a)
 {
     if (CENTRE)
         s = v2_sub(s, (vf2){a.mean, a.mean});
-    if (CENTRE && far)
-        s = v2_sub(s, (vf2){a.rest, a.rest});
-    return v2_scale(s, a.rstd);
+    return CENTRE && far ? v2_sub(s, (vf2){a.rest, a.rest}) : s;
 }
 
 SKR_FN void y_block(int far, int st, int yt, int round, int with_bias, const void *s, const float *w, const float *b,
@@ -128,7 +126,10 @@ SKR_FN void y_block(int far, int st, int yt, int round, int with_bias, const voi
     vf2 t[K];
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        t[k] = normal(far, v_load2_fast(st, s, at + 2 * k * SKR_LANES), a);
+        t[k] = without_mean(far, v_load2_fast(st, s, at + 2 * k * SKR_LANES), a);
+    SKR_UNROLL
+    for (int k = 0; k < K; k++)
+        t[k] = v2_scale(t[k], a.rstd);
     SKR_UNROLL
     for (int k = 0; k < K; k++)
         t[k] = v2_round_to(round, t[k]);
@@ -149,7 +150,8 @@ SKR_TAIL void y_tail(int st, int yt, int round, const void *s, const float *w, c
     vstat with = spread(a);
     for (; i < n; i += 2 * SKR_LANES) {
         int m = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        vf2 t = v2_round_to(round, normal(1, v_load2_n(st, s, i, m), with)), weight = v_load2_n(SKR_F32, w, i, m);
+        vf2 t = v2_round_to(round, v2_scale(without_mean(1, v_load2_n(st, s, i, m), with), with.rstd)),
+            weight = v_load2_n(SKR_F32, w, i, m);
         t = b ? v2_fma(t, weight, v_load2_n(SKR_F32, b, i, m)) : v2_mul(t, weight);
         v_store2_n(yt, y, i, t, m);
     }
@@ -221,13 +223,13 @@ typedef sums (*both_fn)(const void *s, const float *w, const float *b, void *y, 
                         const char *ahead, int64_t n);
 
 #define BOTH(rd, xt, yt)                                                                                               \
-    static sums both_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, const stat *a,         \
-                                        const void *next, const char *ahead, int64_t n)                                \
+    BOTH_IN_ORDER static sums both_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y,          \
+                                                      const stat *a, const void *next, const char *ahead, int64_t n)   \
     {                                                                                                                  \
         return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 0, s, w, b, y, a, next, ahead, n);                              \
     }                                                                                                                  \
-    static sums bothb_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y, const stat *a,        \
-                                         const void *next, const char *ahead, int64_t n)                               \
+    BOTH_IN_ORDER static sums bothb_##rd##_##xt##_##yt(const void *s, const float *w, const float *b, void *y,         \
+                                                       const stat *a, const void *next, const char *ahead, int64_t n)  \
     {                                                                                                                  \
         return both_body(SKR_##xt, SKR_##yt, SKR_##rd, 1, s, w, b, y, a, next, ahead, n);                              \
     }
