@@ -248,9 +248,11 @@ SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdo
     if (want & WANT_DB)
         EACH_PAIR(v_store2(SKR_F32, a->db, i, db[k]))
     EACH_PAIR(e[k] = v2_scale(dy[k], r.rstd))
+    EACH_PAIR(w[k] = v_load2(SKR_F32, a->w, i))
+    if (!split)
+        EACH_PAIR(v_dot2(t, a->next_dy, a->next_x, i, w[k], &sum[k % SUMS].dot))
     if (want & WANT_DW)
         EACH_PAIR(dw[k] = v_load2(SKR_F32, a->dw, i))
-    EACH_PAIR(w[k] = v_load2(SKR_F32, a->w, i))
     if (want & WANT_DW)
         EACH_PAIR(dw[k] = v2_fma(e[k], d[k], dw[k]))
     EACH_PAIR(dx[k] = dx_start(want, e[k], w[k], want & HAVE_DRES ? v_load2_fast(t, a->dres, i) : v2_set1(0.0f), r))
@@ -266,8 +268,6 @@ SKR_FN void both_pairs(int t, int want, const grad *a, vrow r, vf next_mean, vdo
         EACH_PAIR(sum[k % SUMS].grad = v2_add(sum[k % SUMS].grad, g[k]))
     if (split)
         EACH_PAIR(sum[k % SUMS].dot = v2_fma(g[k], next_d[k], sum[k % SUMS].dot))
-    else
-        EACH_PAIR(v_dot2(t, a->next_dy, a->next_x, i, w[k], &sum[k % SUMS].dot))
 #undef EACH_PAIR
 }
 
