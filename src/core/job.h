@@ -128,16 +128,17 @@ SKR_INLINE int64_t skr_row_offset(const skr_row_space *space, const int64_t *str
     return offset + row * stride[0];
 }
 
-/* CPU: addresses this far apart share a set of L1 (of its four ways, on a Neoverse V1). */
-enum { SKR_L1_WAY = 16384 };
+/* CPU: addresses SKR_L1_WAY apart share a set of L1 (of its four ways, on a Neoverse V1). From SKR_L1_COLUMNS of f32 on
+ * it matters where partial sums begin. */
+enum { SKR_L1_WAY = 16384, SKR_L1_COLUMNS = 2048 };
 
 /* CPU: elements from one partial row of count sums to the next, which another thread may write: a kilobyte between
  * them, or what a core fetches ahead of its own would be taken from the other. Long ones begin in the same set of L1.
  */
 SKR_INLINE int64_t skr_part_stride(int64_t count)
 {
-    int64_t unit = (count < 2048 ? 64 : SKR_L1_WAY) / 4;
-    return (count + 256 + unit - 1) / unit * unit;
+    const int64_t between = 256, unit = (count < SKR_L1_COLUMNS ? 64 : SKR_L1_WAY) / 4;
+    return (count + between + unit - 1) / unit * unit;
 }
 
 SKR_INLINE int skr_type_bytes(int type)

@@ -253,10 +253,6 @@ template <int THREADS> struct cluster_owner {
     {
         cluster_wait();
     }
-    __device__ __forceinline__ void ask(const void *p, uint32_t bytes) const
-    {
-        bulk_prefetch(p, bytes);
-    }
     __device__ __forceinline__ int index() const
     {
         return (int)(blockIdx.x / my_size);

@@ -35,22 +35,50 @@ SKR_FN vf v_exp(vf x)
     return v_scale(p, n);
 }
 
+/* Functions _each take n <= 4 vectors (n a constant) and go step by step for all of them, because one chain of
+ * dependent steps is longer than what a core looks ahead; with so few live vectors that four are not spilled. */
+#define V_EACH SKR_UNROLL for (int i = 0; i < n; i++)
+/* clang-format off */
+
 /* 2^24 e^x for x <= 70, 1.25 ulp: the reduction and polynomial of v_exp with half the steps around them. Adding
  * 1.5 * 2^23 + 151 rounds to an integer and leaves n + 151 in the low bits, which shifted up are those of 2^(n + 24).
  * All results are normal numbers; those of x <= -104 are about 2^-126, which 2^-24 makes 0. NaN gives NaN. */
+SKR_FN void v_exp_raised_each(vf *x, int n)
+{
+    const vf magic = v_set1(12583063.0f), lowest = v_set1(-104.0f);
+    vf t[4], p[4], q[4], z[4];
+    V_EACH x[i] = v_at_least(x[i], lowest);
+    V_EACH t[i] = v_fma(x[i], v_set1(0x1.715476p0f), V_AGAIN(12583063.0f));
+    V_EACH p[i] = v_sub(t[i], magic);
+    V_EACH x[i] = v_fnma(p[i], v_set1(0x1.62e4p-1f), x[i]); /* ln 2 in two parts */
+    V_EACH x[i] = v_fnma(p[i], v_set1(0x1.7f7d1cp-20f), x[i]);
+    V_EACH p[i] = v_fma(v_set1(0x1.6aca52p-10f), x[i], V_AGAIN(0x1.123dfep-7f));
+    V_EACH z[i] = v_mul(x[i], x[i]);
+    V_EACH q[i] = v_fma(p[i], x[i], V_AGAIN(0x1.555858p-5f));
+    V_EACH p[i] = v_fma(v_set1(0x1.55548cp-3f), x[i], V_AGAIN(0x1.fffffcp-2f));
+    V_EACH p[i] = v_fma(q[i], z[i], p[i]);
+    V_EACH x[i] = v_fma(z[i], p[i], x[i]);
+    V_EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
+    V_EACH x[i] = v_add(x[i], v_set1(1.0f));
+    V_EACH x[i] = v_mul(x[i], t[i]);
+}
+/* clang-format on */
+
 SKR_FN vf v_exp_raised(vf x)
 {
-    const vf magic = v_set1(12583063.0f);
-    x = v_at_least(x, v_set1(-104.0f));
-    vf t = v_fma(x, v_set1(0x1.715476p0f), magic), n = v_sub(t, magic);
-    vf r = v_fnma(n, v_set1(0x1.62e4p-1f), x); /* ln 2 in two parts */
-    r = v_fnma(n, v_set1(0x1.7f7d1cp-20f), r);
-    vf z = v_mul(r, r);
-    vf high = v_fma(v_set1(0x1.6aca52p-10f), r, v_set1(0x1.123dfep-7f));
-    vf low = v_fma(v_set1(0x1.55548cp-3f), r, v_set1(0x1.fffffcp-2f));
-    vf p = v_fma(v_fma(high, r, v_set1(0x1.555858p-5f)), z, low);
-    p = v_add(v_fma(z, p, r), v_set1(1.0f));
-    return v_mul(p, v_of_bits(vi_sll(v_bits(t), 23)));
+    v_exp_raised_each(&x, 1);
+    return x;
+}
+
+/* Of two pairs, in place. On x86 gcc's own order is as good, and better beside conversions. */
+SKR_FN void v_exp_raised_pairs(vf2 *a)
+{
+    vf each[4] = {a[0].lo, a[0].hi, a[1].lo, a[1].hi};
+    const int together = SKR_LANES > 4 ? 1 : 4;
+    SKR_UNROLL
+    for (int i = 0; i < 4; i += together)
+        v_exp_raised_each(each + i, together);
+    a[0] = (vf2){each[0], each[1]}, a[1] = (vf2){each[2], each[3]};
 }
 
 /* e^x for x <= 70, 1.25 ulp. The last product rounds once where the result is subnormal. */
@@ -81,35 +109,7 @@ SKR_FN vf v_exp2_normal(vf x)
 
 /* ---------------------------------------------------------------- several vectors at once */
 
-/* The functions below take n <= 4 vectors (n a constant) and go step by step for all of them, because one chain of
- * dependent steps is longer than what a core looks ahead; with so few live vectors that four are not spilled. */
-#define V_EACH SKR_UNROLL for (int i = 0; i < n; i++)
 /* clang-format off */
-
-/* v_exp_raised, to the bit. On x86 gcc's own order is as good, and better beside conversions. */
-SKR_FN void v_exp_raised_each(vf *x, int n)
-{
-    if (SKR_LANES > 4) {
-        V_EACH x[i] = v_exp_raised(x[i]);
-        return;
-    }
-    const vf magic = v_set1(12583063.0f), lowest = v_set1(-104.0f);
-    vf t[4], p[4], q[4], z[4];
-    V_EACH x[i] = v_at_least(x[i], lowest);
-    V_EACH t[i] = v_fma(x[i], v_set1(0x1.715476p0f), V_AGAIN(12583063.0f));
-    V_EACH p[i] = v_sub(t[i], magic);
-    V_EACH x[i] = v_fnma(p[i], v_set1(0x1.62e4p-1f), x[i]);
-    V_EACH x[i] = v_fnma(p[i], v_set1(0x1.7f7d1cp-20f), x[i]);
-    V_EACH p[i] = v_fma(v_set1(0x1.6aca52p-10f), x[i], V_AGAIN(0x1.123dfep-7f));
-    V_EACH z[i] = v_mul(x[i], x[i]);
-    V_EACH q[i] = v_fma(p[i], x[i], V_AGAIN(0x1.555858p-5f));
-    V_EACH p[i] = v_fma(v_set1(0x1.55548cp-3f), x[i], V_AGAIN(0x1.fffffcp-2f));
-    V_EACH p[i] = v_fma(q[i], z[i], p[i]);
-    V_EACH x[i] = v_fma(z[i], p[i], x[i]);
-    V_EACH t[i] = v_of_bits(vi_sll(v_bits(t[i]), 23));
-    V_EACH x[i] = v_add(x[i], v_set1(1.0f));
-    V_EACH x[i] = v_mul(x[i], t[i]);
-}
 
 /* 2^f for |f| <= 1/2 with a term less than v_exp2_fraction, polynomial error 9.8e-8. */
 SKR_FN void v_exp2_fraction_each(const vf *f, vf *p, int n)

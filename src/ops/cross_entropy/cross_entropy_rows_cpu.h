@@ -16,11 +16,10 @@ SKR_FN vf2 v2_minus(vf2 a, vf b)
 /* e^a of K pairs, in place; a <= 70. */
 SKR_FN void exp_pairs(vf2 *a)
 {
-    vf each[2 * K] = {a[0].lo, a[0].hi, a[1].lo, a[1].hi};
-    v_exp_raised_each(each, 2 * K);
+    v_exp_raised_pairs(a);
     SKR_UNROLL
     for (int k = 0; k < K; k++)
-        a[k] = v2_scale((vf2){each[2 * k], each[2 * k + 1]}, v_set1(0x1p-24f));
+        a[k] = v2_scale(a[k], v_set1(0x1p-24f));
 }
 
 /* n <= SKR_LANES elements of a type that is known at run time. */

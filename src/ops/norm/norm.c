@@ -125,8 +125,8 @@ saker_status skr_norm_plan_cpu(skr_call *call, skr_norm_job *job, const skr_targ
     return skr_take_done(call, at, plan);
 }
 
-/* From these on parameters and sums are moved apart from the rows. */
-enum { APART_COLUMNS = 2048, APART_ROWS = 64 };
+/* Rows from which on it pays to copy w for that. */
+enum { APART_ROWS = 64 };
 
 /* Takes bytes (-1: none) that begin in the same set as the workspace where they are moved together. */
 static int64_t take_apart(const skr_norm_cpu *cpu, int64_t *at, int64_t bytes)
@@ -153,7 +153,7 @@ saker_status skr_norm_backward_plan_cpu(skr_call *call, skr_norm_backward_job *j
     skr_plan_param(&job->weight, job->weight_offset, job->heads, n, &at, &cpu->weight_at, &cpu->weight_stride);
     /* Columns of w, dweight, x and dy of two rows, and dx, are used together. Where rows are a multiple of SKR_L1_WAY
      * long all of them are in one set: so the first two go elsewhere, w as a copy. */
-    cpu->apart = sums && job->heads == 1 && n >= APART_COLUMNS && m >= APART_ROWS;
+    cpu->apart = sums && job->heads == 1 && n >= SKR_L1_COLUMNS && m >= APART_ROWS;
     if (cpu->apart && cpu->weight_at < 0)
         cpu->weight_at = skr_take(&at, skr_mul(n, sizeof(float)));
     if (sums) {

@@ -117,8 +117,8 @@ template <bool CENTRE, int T, int THREADS, int VPT, int S, int P> struct norm_wi
         int ahead = row + max(1, SKR_ROWS_AHEAD / ((int)job.n * skr_elem<T>::bytes));
         if (threadIdx.x == 0 && job.rows.n_dims == 1 && ahead < job.rows.m) {
             row_slice<Owner> slice = row_slice<Owner>::template of<V>(owner, job.n);
-            owner.ask((const char *)job.x.data + ahead * job.x.stride[0] * skr_elem<T>::bytes + slice.first * 16,
-                      slice.count * 16);
+            bulk_prefetch((const char *)job.x.data + ahead * job.x.stride[0] * skr_elem<T>::bytes + slice.first * 16,
+                          slice.count * 16);
         }
     }
 

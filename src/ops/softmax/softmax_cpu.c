@@ -92,11 +92,9 @@ SKR_FN float exp_body(int type, int keep, const void *x, float scale1, float m1,
         SKR_UNROLL
         for (int k = 0; k < PAIRS; k++)
             a[k] = v2_less(v_load2(type, x, i + 2 * k * SKR_LANES), scale, m);
-        vf each[2 * PAIRS] = {a[0].lo, a[0].hi, a[1].lo, a[1].hi};
-        v_exp_raised_each(each, 2 * PAIRS);
+        v_exp_raised_pairs(a);
         SKR_UNROLL
         for (int k = 0; k < PAIRS; k++) {
-            a[k] = (vf2){each[2 * k], each[2 * k + 1]};
             sum[k] = v2_add(sum[k], a[k]);
             if (keep)
                 v_store2(SKR_F32, e, i + 2 * k * SKR_LANES, a[k]);
