@@ -71,6 +71,13 @@ if [ -n "$lacking" ]; then
     $py -m pip install -q --disable-pip-version-check $lacking || { say "pip could not install:$lacking"; exit 1; }
 fi
 if [ "${TORCH:-1}" != 0 ] && ! $py -c 'import torch' 2>/dev/null; then
-    say "installing the newest PyTorch into .venv (several GB with its CUDA packages; TORCH=0 leaves the PyTorch tests out)"
-    $py -m pip install -q --disable-pip-version-check torch || say "pip could not install torch: the PyTorch tests will be skipped"
+    wanted=10 # GB: what pip downloads and what it unpacks lie side by side for a while
+    free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1000000) }')
+    if [ "$free" -lt $wanted ]; then
+        say "PyTorch needs $wanted GB of disk to install and $free are free: the PyTorch tests will be skipped"
+    else
+        say "installing the newest PyTorch into .venv (several GB with its CUDA packages; TORCH=0 leaves the PyTorch tests out)"
+        $py -m pip install -q --disable-pip-version-check --no-cache-dir torch ||
+            say "pip could not install torch: the PyTorch tests will be skipped"
+    fi
 fi
