@@ -115,6 +115,12 @@ static saker_status check_fields(skr_call *call, prepared *p)
 
 /* ---------------------------------------------------------------- check and plan */
 
+void skr_write_past(skr_job_head *head, skr_plan *plan)
+{
+    head->error_word[1] = 1;
+    skr_why(plan, "outputs are large: written past the caches where the kernel can");
+}
+
 /* Whether the outputs go past the caches: where they are too large to be found there by who reads them. Not in place,
  * where a line has been read anyway: an output that shares memory with another tensor begins where that does. */
 static bool outputs_go_past(const skr_call *call, const prepared *p)
@@ -144,11 +150,10 @@ static saker_status prepare(skr_call *call, const void *args, prepared *p, char 
     p->plan = (skr_plan){.why = why};
     SKR_TRY(call->op->check(call, p->views, p->args, p->job, &p->empty));
     head->error_word = call->ctx->api->error_word(call->ctx->state);
-    bool past = outputs_go_past(call, p);
     if (call->ctx->target.past_bytes)
-        head->error_word[1] = past;
-    if (past)
-        skr_why(&p->plan, "outputs are large: written past the caches where the kernel can");
+        head->error_word[1] = 0;
+    if (outputs_go_past(call, p))
+        skr_write_past(head, &p->plan);
     return p->empty ? SAKER_OK : call->op->plan(call, p->job, &call->ctx->target, &p->plan);
 }
 

@@ -346,6 +346,12 @@ SKR_FN vi vi_load_u8(const uint8_t *p)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
 
+SKR_FN void vi_load4_i8(const uint8_t *p, vi *v)
+{
+    for (int k = 0; k < 4; k++)
+        v[k] = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + k * SKR_LANES)));
+}
+
 /* The packs work within 128-bit halves: the last step puts the groups of four back in order. */
 SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)
 {

@@ -415,6 +415,16 @@ SKR_FN vi vi_load_u8(const uint8_t *p)
     return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(h)));
 }
 
+SKR_FN void vi_load4_i8(const uint8_t *p, vi *v)
+{
+    int8x16_t b = vld1q_s8((const int8_t *)p);
+    int16x8_t low = vmovl_s8(vget_low_s8(b)), high = vmovl_high_s8(b);
+    v[0] = vmovl_s16(vget_low_s16(low));
+    v[1] = vmovl_high_s16(low);
+    v[2] = vmovl_s16(vget_low_s16(high));
+    v[3] = vmovl_high_s16(high);
+}
+
 SKR_FN uint8x16_t vi_pack4(const vi *v)
 {
     uint16x8_t low = vuzp1q_u16(vreinterpretq_u16_s32(v[0]), vreinterpretq_u16_s32(v[1]));

@@ -129,12 +129,16 @@ static saker_status plan_backward(skr_call *call, void *job, const skr_target *t
         return skr_embedding_backward_plan_cuda(call, j, target, out);
     int64_t at = 0;
     out->variant = "sort and sum";
-    out->traffic_bytes = skr_mul(j->rows.m, skr_row_bytes(&j->dout, j->d)) +
-                         skr_mul(j->v, skr_mul(j->d, skr_type_bytes(j->dtable.type)));
+    int64_t table = skr_mul(j->v, skr_mul(j->d, skr_type_bytes(j->dtable.type)));
+    out->traffic_bytes = skr_mul(j->rows.m, skr_row_bytes(&j->dout, j->d)) + table;
+    if (!j->accumulate && target->past_bytes && table >= target->past_bytes)
+        skr_write_past(&j->head, out); /* dtable is no input here */
     j->starts_at = skr_take(&at, skr_mul(j->v + 1, sizeof(int32_t)));
     j->places_at = skr_take(&at, skr_mul(j->rows.m, sizeof(int32_t)));
     j->sums_at = skr_take(&at, skr_mul(target->width, 2 * SKR_EMBED_COLUMNS * sizeof(float)));
     skr_cpu_step(out, SKR_EMBED_SORT, 1);
+    if (!j->accumulate)
+        skr_cpu_step(out, SKR_EMBED_ZERO, skr_ceil_div(j->v, SKR_EMBED_TABLE_ROWS));
     skr_cpu_step(out, SKR_EMBED_SUM,
                  skr_mul(skr_ceil_div(j->v, SKR_EMBED_TABLE_ROWS), skr_ceil_div(j->d, SKR_EMBED_COLUMNS)));
     return skr_take_done(call, at, out);

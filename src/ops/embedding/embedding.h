@@ -19,7 +19,7 @@ enum {
     SKR_EMBED_DIGIT = 9    /* CUDA: bits of a digit */
 };
 /* CPU steps of the gradient. */
-enum { SKR_EMBED_SORT = 0, SKR_EMBED_SUM = 1 };
+enum { SKR_EMBED_SORT = 0, SKR_EMBED_ZERO = 1, SKR_EMBED_SUM = 2 };
 
 typedef struct skr_embedding_job {
     skr_job_head head;

@@ -1,8 +1,9 @@
 /* embedding_backward_cpu.c - the gradient of embedding's table. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One task sorts the places by id (counting, in order); then tasks own table rows and columns, and add what belongs to
- * each in the order of the places: stretches of SKR_EMBED_RUN rows, then their sums. */
+ * One task sorts the places by id (counting, in order). Table rows without a place become zeros, neighbours at once;
+ * then tasks own table rows and columns, and add what belongs to each in the order of the places: stretches of
+ * SKR_EMBED_RUN rows, then their sums. */
 #include "embedding_cpu.h"
 
 typedef skr_embedding_backward_job job_t;
@@ -75,36 +76,96 @@ static void add_row(int type, const void *x, float *y, int64_t n, int first)
         add_body(SKR_BF16, x, y, n, first);
 }
 
+static int64_t last_row(const job_t *job, int64_t first)
+{
+    return job->v < first + SKR_EMBED_TABLE_ROWS ? job->v : first + SKR_EMBED_TABLE_ROWS;
+}
+
+/* Zeros, past the caches where results are large. */
+static void zero_bytes(const skr_job_head *head, char *to, int64_t bytes)
+{
+    if (!(SKR_PAST && skr_past(head))) {
+        __builtin_memset(to, 0, (size_t)bytes);
+        return;
+    }
+    int64_t i = -(int64_t)(uintptr_t)to & (LINE - 1);
+    i = i < bytes ? i : bytes;
+    __builtin_memset(to, 0, (size_t)i);
+    for (; i + SKR_VB_BYTES <= bytes; i += SKR_VB_BYTES)
+        vb_stream(to + i, vb_set1(0));
+    __builtin_memset(to + i, 0, (size_t)(bytes - i));
+}
+
+static void zero_task(const job_t *job, int64_t task)
+{
+    const int32_t *starts = starts_of(job);
+    int64_t v = task * SKR_EMBED_TABLE_ROWS, last = last_row(job, v);
+    int64_t bytes = skr_type_bytes(job->dtable.type), row = job->d * bytes, stride = job->dtable.stride * bytes;
+    for (; v < last; v++) {
+        char *to = (char *)job->dtable.data + v * stride;
+        int64_t rows = 0;
+        while (v + rows < last && starts[v + rows] == starts[v + rows + 1])
+            rows++;
+        if (stride == row)
+            zero_bytes(&job->head, to, rows * row);
+        else
+            for (int64_t k = 0; k < rows; k++)
+                zero_bytes(&job->head, to + k * stride, row);
+        v += rows;
+    }
+}
+
+/* The sum of places [at, end) of columns [begin, begin + n), in the order of the places. */
+static void sum_places(const job_t *job, const int32_t *at, const int32_t *end, int64_t begin, int64_t n, float *total)
+{
+    float *run = total + SKR_EMBED_COLUMNS;
+    int64_t bytes = skr_type_bytes(job->dout.type);
+    for (const int32_t *place = at; place < end; place++) {
+        int64_t i = place - at, k = i % SKR_EMBED_RUN;
+        float *to = i < SKR_EMBED_RUN ? total : run;
+        add_row(job->dout.type, row_of(&job->rows, &job->dout, *place) + begin * bytes, to, n, k == 0);
+        if (to == run && (k == SKR_EMBED_RUN - 1 || place == end - 1))
+            add_row(SKR_F32, run, total, n, 0);
+    }
+}
+
+/* Asks for the first lines of a place's row: the places of a task are no pattern that a core can guess. */
+static void ask_for(const job_t *job, int32_t place, int64_t begin, int64_t n)
+{
+    int64_t bytes = skr_type_bytes(job->dout.type);
+    const char *x = row_of(&job->rows, &job->dout, place) + begin * bytes;
+    for (int64_t at = 0; at < n * bytes && at < LINES_AHEAD * LINE; at += LINE)
+        v_prefetch_l2(x + at);
+}
+
 static void sum_task(const job_t *job, int64_t task, int worker)
 {
     int64_t columns = (job->d + SKR_EMBED_COLUMNS - 1) / SKR_EMBED_COLUMNS;
     int64_t begin = task % columns * SKR_EMBED_COLUMNS, first = task / columns * SKR_EMBED_TABLE_ROWS;
     int64_t n = job->d - begin < SKR_EMBED_COLUMNS ? job->d - begin : SKR_EMBED_COLUMNS;
-    int64_t last = job->v < first + SKR_EMBED_TABLE_ROWS ? job->v : first + SKR_EMBED_TABLE_ROWS;
+    int64_t last = last_row(job, first);
     float *total = (float *)((char *)job->head.workspace + job->sums_at) + (int64_t)worker * 2 * SKR_EMBED_COLUMNS;
-    float *run = total + SKR_EMBED_COLUMNS;
     const int32_t *starts = starts_of(job), *places = places_of(job);
-    int64_t bytes = skr_type_bytes(job->dtable.type), from = skr_type_bytes(job->dout.type);
+    int type = job->dtable.type;
+    int64_t bytes = skr_type_bytes(type);
     for (int64_t v = first; v < last; v++) {
-        char *to = (char *)job->dtable.data + (v * job->dtable.stride + begin) * bytes;
         int32_t at = starts[v], end = starts[v + 1];
-        if (at == end) {
-            if (!job->accumulate)
-                __builtin_memset(to, 0, (size_t)(n * bytes));
+        if (at == end)
+            continue;
+        char *to = (char *)job->dtable.data + (v * job->dtable.stride + begin) * bytes;
+        if (end + ROWS_AHEAD < starts[last])
+            ask_for(job, places[end + ROWS_AHEAD], begin, n);
+        if (end == at + 1 && type == job->dout.type && !job->accumulate) {
+            copy_out(&job->head, to, row_of(&job->rows, &job->dout, places[at]) + begin * bytes, n * bytes);
             continue;
         }
-        for (int32_t i = at; i < end; i++) {
-            int32_t k = (i - at) % SKR_EMBED_RUN;
-            add_row(job->dout.type, row_of(&job->rows, &job->dout, places[i]) + begin * from, run, n, k == 0);
-            if (k == SKR_EMBED_RUN - 1 || i == end - 1)
-                add_row(SKR_F32, run, total, n, i - at < SKR_EMBED_RUN);
-        }
+        sum_places(job, places + at, places + end, begin, n, total);
         if (job->accumulate)
-            add_row(job->dtable.type, to, total, n, 0);
-        if (job->dtable.type == SKR_F32)
-            __builtin_memcpy(to, total, (size_t)n * sizeof(float));
+            add_row(type, to, total, n, 0);
+        if (type == SKR_F32)
+            copy_out(&job->head, to, (const char *)total, n * bytes);
         else
-            narrow(job->dtable.type, total, to, n);
+            narrow(type, total, to, n);
     }
 }
 
@@ -113,6 +174,8 @@ void SKR_KERNEL(embedding_backward)(const void *job, int step, int64_t task, int
 {
     if (step == SKR_EMBED_SORT)
         sort_places(job);
+    else if (step == SKR_EMBED_ZERO)
+        zero_task(job, task);
     else
         sum_task(job, task, worker);
 }

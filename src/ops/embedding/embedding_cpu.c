@@ -4,9 +4,6 @@
 
 typedef skr_embedding_job job_t;
 
-/* Rows this far ahead are asked for: their addresses are no pattern that a core can guess. */
-enum { ROWS_AHEAD = 4, LINES_AHEAD = 8 };
-
 SKR_FN void convert_body(int from, int to, const void *x, void *y, int64_t n)
 {
     int64_t i = 0;
@@ -54,9 +51,7 @@ void SKR_KERNEL(embedding)(const void *job, int step, int64_t task, int worker)
         const char *x = (const char *)j->table.data + id * j->table.stride * bytes;
         if (from != to)
             convert(from, to, x, y, j->d);
-        else if (SKR_PAST && skr_past(&j->head))
-            copy_past(y, x, j->d * bytes);
         else
-            __builtin_memcpy(y, x, (size_t)(j->d * bytes));
+            copy_out(&j->head, y, x, j->d * bytes);
     }
 }

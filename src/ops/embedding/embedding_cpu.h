@@ -6,6 +6,18 @@
 #include "../../cpu/rows.h"
 #include "embedding.h"
 
+/* Rows this far ahead are asked for: their addresses are no pattern that a core can guess. */
+enum { ROWS_AHEAD = 4, LINES_AHEAD = 8 };
+
+/* Bytes of a result, past the caches where results are large. */
+static inline void copy_out(const skr_job_head *head, char *to, const char *from, int64_t bytes)
+{
+    if (SKR_PAST && skr_past(head))
+        copy_past(to, from, bytes);
+    else
+        __builtin_memcpy(to, from, (size_t)bytes);
+}
+
 static inline int64_t id_at(const skr_row_space *space, const skr_rows *ids, int64_t row)
 {
     const void *p = row_of(space, ids, row);

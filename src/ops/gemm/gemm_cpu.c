@@ -109,18 +109,34 @@ typedef struct task_state {
     side a, b;
     int64_t batch;
     finish_batch f;
-    float *scales; /* of the columns of the panel at hand, for each segment; gated: of two */
+    float *scales; /* of the columns of the panel at hand, for each segment, twice; gated: of two */
     float *sums;   /* of the k blocks so far */
     int64_t ld;
     char *b_panel; /* skinny: the panel at hand; gated: two */
 } task_state;
+
+#if defined(SKR_LEVEL_neonmm)
+/* Whether the register tile can scale its sums: by column only, and integers if they are small enough. */
+static bool scaled_in_tile(const job_t *job)
+{
+    int product_bits = job->b.at.type == SKR_I4 ? 10 : 14;
+    bool small = job->kind != SKR_GEMM_I8 || job->seg <= (int64_t)1 << (MM_SUM_BITS - product_bits);
+    return small && !(job->scaling == SKR_GEMM_BLOCK && job->a_scale.at.data);
+}
+#endif
+
+/* Scales of the columns of a panel: room for each twice. */
+static float *scales_at(const task_state *s, columns c)
+{
+    return s->scales + c.half * s->job->segs * 2 * s->job->tile.nr;
+}
 
 /* Scales of the columns of a panel of b in one k block. */
 static void take_scales(const task_state *s, int64_t block, columns c)
 {
     const job_t *job = s->job;
     int nr = job->tile.nr;
-    float *to = s->scales + c.half * job->segs * nr;
+    float *to = scales_at(s, c);
     const skr_gemm_matrix *m = &job->b_scale;
     bool neighbours = job->scaling == SKR_GEMM_GROUP && m->at.data && m->at.col_stride == 1 && c.step == 1 && c.n == nr;
     for (int64_t g = 0; g < job->segs; g++, to += nr) {
@@ -133,6 +149,10 @@ static void take_scales(const task_state *s, int64_t block, columns c)
         for (int j = 0; j < nr; j++)
             to[j] = j < c.n && k0 < job->k ? scale_of(job, &s->b, c.n0 + (int64_t)j * c.step, k0) : 0;
     }
+#if defined(SKR_LEVEL_neonmm)
+    if (scaled_in_tile(job))
+        mm_twice(job->segs, scales_at(s, c));
+#endif
 }
 
 /* t = sums * scales (+ what t holds): the product of segment g of a k block. */
@@ -166,16 +186,6 @@ static void add_scaled(const task_state *s, int64_t m0, int rows, int64_t k0, co
         add_scaled_body(0, 0, s, m0, rows, k0, scales, fresh, sums, t);
 }
 
-#if defined(SKR_LEVEL_neonmm)
-/* Whether the register tile can scale its sums: by column only, and integers if they are small enough. */
-static bool scaled_in_tile(const job_t *job)
-{
-    int product_bits = job->b.at.type == SKR_I4 ? 10 : 14;
-    bool small = job->kind != SKR_GEMM_I8 || job->seg <= (int64_t)1 << (MM_SUM_BITS - product_bits);
-    return small && !(job->scaling == SKR_GEMM_BLOCK && job->a_scale.at.data);
-}
-#endif
-
 /* Sums that are whole numbers become integers. A product of bytes is at most 2^14: those of a k block are exact. */
 static void whole_tile(int n, float *t)
 {
@@ -198,7 +208,7 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
             whole_tile(mr * nr, t);
         return;
     }
-    const float *scales = s->scales + c.half * job->segs * nr;
+    const float *scales = scales_at(s, c);
     _Alignas(64) float part[MAX_MR * MAX_NR];
 #if defined(SKR_LEVEL_neonmm)
     if (scaled_in_tile(job)) {
@@ -208,7 +218,7 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
             micro_scaled(job->kind, whole, job->seg_pad, pa, pb, scales, part);
         if (whole < job->segs && segment_k(job, block, whole, &pad))
             micro_scaled(job->kind, 1, pad, pa + whole * job->seg_pad * mr * size,
-                         pb + whole * job->seg_pad * nr * size, scales + whole * nr, part);
+                         pb + whole * job->seg_pad * nr * size, scales + whole * 2 * nr, part);
         mm_rows(part, t);
         return;
     }
@@ -235,14 +245,12 @@ SKR_FN void add_tile(int ints, const float *from, int64_t from_ld, float *to, in
 
 /* Sums of a tile over the k blocks: in `sums` until the last one. The first block stores there, middle ones add, the
  * last one adds to t. */
-static void make_tile(const task_state *s, int64_t block, int64_t ip, int64_t m_panel, const char *pb, columns c,
-                      int64_t jp, float *t)
+static void make_tile(const task_state *s, int64_t block, int64_t ip, const char *pa, int64_t m0, int rows,
+                      const char *pb, columns c, int64_t jp, float *t)
 {
     const job_t *job = s->job;
     int mr = job->tile.mr, nr = job->tile.nr;
-    int64_t m0 = m_panel * mr, left = job->m - m0;
-    int rows = left < mr ? (int)left : mr;
-    block_tile(s, block, panel(job, 0, s->batch, block, m_panel), pb, m0, rows, c, t);
+    block_tile(s, block, pa, pb, m0, rows, c, t);
     if (job->n_blocks == 1)
         return;
     float *sums = s->sums + ip * mr * s->ld + jp * nr;
@@ -466,7 +474,8 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     const float *parts = job->split ? split_sums(job, task) : NULL;
     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
     int64_t blocks = job->n_blocks && !parts ? job->n_blocks : 1;
-    for (int64_t block = 0; block < blocks; block++)
+    for (int64_t block = 0; block < blocks; block++) {
+        int64_t a_bytes = panel_bytes(job, mr, block);
         for (int64_t jp = 0; jp < n_n; jp += pair) {
             bool last = block == blocks - 1;
             columns c[2];
@@ -480,23 +489,25 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
                 if (last)
                     finish_take_columns(job, &s.f, c[h].n0, c[h].step, c[h].n, &fc[h]);
             }
-            for (int64_t ip = 0; ip < m_n; ip++) {
+            const char *pa = panel(job, 0, s.batch, block, m_first);
+            for (int64_t ip = 0; ip < m_n; ip++, pa += a_bytes) {
                 int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
+                int rows = left < mr ? (int)left : mr;
                 for (int h = 0; h < pair; h++) {
                     if (!job->n_blocks)
                         __builtin_memset(tile[h], 0, sizeof tile[h]);
                     else if (parts)
                         join_parts(&s, parts, ip, jp + h, tile[h]);
                     else
-                        make_tile(&s, block, ip, m_first + ip, pb[h], c[h], jp + h, tile[h]);
+                        make_tile(&s, block, ip, pa, m0, rows, pb[h], c[h], jp + h, tile[h]);
                 }
                 if (last)
-                    finish(job, &s.f, m0, left < mr ? (int)left : mr, nr, &fc[0], tile[0], &fc[1], tile[1],
-                           dbias ? db : NULL);
+                    finish(job, &s.f, m0, rows, nr, &fc[0], tile[0], &fc[1], tile[1], dbias ? db : NULL);
             }
             for (int j = 0; dbias && last && j < c[0].n; j++)
                 dbias[c[0].n0 + j] = db[j];
         }
+    }
 }
 
 /* ---------------------------------------------------------------- dbias */

@@ -9,14 +9,15 @@
 #include "../../cpu/simd/act.h"
 #include "gemm_cpu.h"
 
-enum { MAX_MR = SKR_GEMM_MAX_MR, MAX_NR = SKR_GEMM_MAX_NR };
+/* PANEL: the columns of a panel of b, but for integers: known when this is compiled, loops over them are short. */
+enum { MAX_MR = SKR_GEMM_MAX_MR, MAX_NR = SKR_GEMM_MAX_NR, PANEL = TILE(F32, NR) };
 
 /* What the tiles of one batch share. */
 typedef struct finish_batch {
     int64_t c_at, d_at, pre_at, saved_at, a_scale_at, b_scale_at;
-    int plain;  /* d is the sums themselves: floats, or integers as they are */
-    int ints;   /* the sums are 32-bit integers */
-    int scaled; /* they are multiplied by something */
+    int ints;  /* the sums are 32-bit integers */
+    int alone; /* d is a function of the sums, scales and biases of columns: nothing else is read or written */
+    int plain; /* d is the sums themselves: floats, or integers as they are */
 } finish_batch;
 
 /* The columns of one panel of b. */
@@ -50,10 +51,9 @@ static finish_batch finish_start(const job_t *job, int64_t batch)
                       .b_scale_at = batch_at(job, &job->b_scale, batch)};
     int late = (scaled_late(job, 0) && job->a_scale.at.data) || (scaled_late(job, 1) && job->b_scale.at.data);
     f.ints = sums_are_ints(job);
-    f.scaled = late || job->alpha != 1;
-    f.plain = !f.scaled && (job->exact || !f.ints) && !job->c.at.data && !job->bias.data && !job->act && !job->gated &&
-              !job->pre.at.data && !job->saved.at.data && !job->dbias.data && !job->scatter.data &&
-              job->d.at.col_stride == 1;
+    f.alone = !job->c.at.data && !job->bias_rows && !job->act && !job->gated && !job->pre.at.data &&
+              !job->saved.at.data && !job->dbias.data && !job->scatter.data && job->d.at.col_stride == 1;
+    f.plain = f.alone && !late && job->alpha == 1 && !job->bias.data && (job->exact || !f.ints);
     return f;
 }
 
@@ -112,9 +112,22 @@ SKR_FN vf sum_at(int ints, const float *t, int j)
  * x: a tile of floats, in rows of nr. Every step below passes over all of it: it stays in L1, and long loops of
  * independent vectors hide the latency of the functions. */
 
-/* n columns of `rows` rows into a matrix of type T whose rows are `row` elements apart, from element `at` on. */
+/* PANEL columns of `rows` rows into a matrix of type T whose rows are `row` elements apart, from element `at` on. */
+SKR_FN void put_rows(int T, void *data, int64_t at, int64_t row, int rows, const float *x)
+{
+    for (int r = 0; r < rows; r++, at += row, x += PANEL)
+        SKR_UNROLL
+    for (int j = 0; j < PANEL; j += SKR_LANES)
+        v_store_float(T, data, at + j, v_load(SKR_F32, x, j));
+}
+
+/* The same for n columns of rows of nr. */
 SKR_FN void put_type(int T, void *data, int64_t at, int64_t row, int rows, int nr, int n, const float *x)
 {
+    if (n == PANEL && nr == PANEL) {
+        put_rows(T, data, at, row, rows, x);
+        return;
+    }
     for (int r = 0; r < rows; r++, at += row, x += nr) {
         int j = 0;
         for (; j + SKR_LANES <= n; j += SKR_LANES)
@@ -151,36 +164,55 @@ static void get_tile(const skr_gemm_matrix *from, int64_t base, const finish_col
         load_run(from->at.type, from->at.data, at, c->step * from->at.col_stride, c->n, x + r * nr);
 }
 
-/* x = sums, scaled, plus a bias for each column. */
-SKR_FN void scale_and_bias(int ints, int scaled, int biased, const job_t *job, const finish_batch *f,
-                           const finish_columns *c, int64_t m, int rows, int nr, const float *sums, float *x)
+/* Sums, scaled, plus a bias for each column, into a matrix of type T whose rows are `row` elements apart. Without
+ * scales the factors are 1, but + 0 would change -0. */
+SKR_FN void scaled_rows(int T, int ints, int biased, int nr, const float *factor, const finish_columns *c, int rows,
+                        const float *sums, void *to, int64_t at, int64_t row)
 {
-    for (int r = 0; r < rows; r++, sums += nr, x += nr) {
-        vf factor = v_set1(scaled ? row_scale(job, f, m + r) : 1);
-        for (int j = 0; j < nr; j += SKR_LANES) {
-            vf v = sum_at(ints, sums, j);
-            if (scaled)
-                v = v_mul(v, v_mul(factor, v_load(SKR_F32, c->scale, j)));
-            if (biased) /* and not + 0 without one: that would change -0 */
-                v = v_add(v, v_load(SKR_F32, c->bias, j));
-            v_store_float(SKR_F32, x, j, v);
-        }
+    for (int r = 0; r < rows; r++, sums += nr, at += row)
+        SKR_UNROLL
+    for (int j = 0; j < nr; j += SKR_LANES) {
+        vf v = v_mul(sum_at(ints, sums, j), v_mul(v_set1(factor[r]), v_load(SKR_F32, c->scale, j)));
+        v_store_float(T, to, at + j, biased ? v_add(v, v_load(SKR_F32, c->bias, j)) : v);
     }
 }
 
-/* Rows m ... of the product: x = alpha * scales * sums + beta * c + bias; stored in pre where that is wanted. */
+#define SCALED_ROWS(T, nr)                                                                                             \
+    if (ints && biased)                                                                                                \
+        scaled_rows(T, 1, 1, nr, factor, c, rows, sums, to, at, row);                                                  \
+    else if (ints)                                                                                                     \
+        scaled_rows(T, 1, 0, nr, factor, c, rows, sums, to, at, row);                                                  \
+    else if (biased)                                                                                                   \
+        scaled_rows(T, 0, 1, nr, factor, c, rows, sums, to, at, row);                                                  \
+    else                                                                                                               \
+        scaled_rows(T, 0, 0, nr, factor, c, rows, sums, to, at, row)
+
+/* Rows m ... of the product. type: of `to`; not f32 only where rows of tiles have PANEL columns. */
+static void scale_and_bias(const job_t *job, const finish_batch *f, const finish_columns *c, int64_t m, int rows,
+                           int nr, bool biased, const float *sums, int type, void *to, int64_t at, int64_t row)
+{
+    bool ints = f->ints;
+    float factor[MAX_MR];
+    for (int r = 0; r < rows; r++)
+        factor[r] = row_scale(job, f, m + r);
+    if (nr != PANEL) {
+        SCALED_ROWS(SKR_F32, nr);
+    } else if (type == SKR_F32) {
+        SCALED_ROWS(SKR_F32, PANEL);
+    } else if (type == SKR_F16) {
+        SCALED_ROWS(SKR_F16, PANEL);
+    } else {
+        SCALED_ROWS(SKR_BF16, PANEL);
+    }
+}
+#undef SCALED_ROWS
+
+/* x = alpha * scales * sums + beta * c + bias; stored in pre where that is wanted. */
 static void finish_values(const job_t *job, const finish_batch *f, const finish_columns *c, int64_t m, int rows, int nr,
                           const float *sums, float *x)
 {
     bool biased = job->bias.data && !job->bias_rows && !job->c.at.data;
-    if (f->ints)
-        scale_and_bias(1, 1, biased, job, f, c, m, rows, nr, sums, x);
-    else if (f->scaled)
-        scale_and_bias(0, 1, biased, job, f, c, m, rows, nr, sums, x);
-    else if (biased)
-        scale_and_bias(0, 0, 1, job, f, c, m, rows, nr, sums, x);
-    else
-        scale_and_bias(0, 0, 0, job, f, c, m, rows, nr, sums, x);
+    scale_and_bias(job, f, c, m, rows, nr, biased, sums, SKR_F32, x, 0, nr);
     if (job->c.at.data) {
         _Alignas(64) float old[MAX_MR * MAX_NR];
         get_tile(&job->c, f->c_at, c, m, rows, nr, old);
@@ -300,6 +332,11 @@ static void finish(const job_t *job, const finish_batch *f, int64_t m, int rows,
     }
     if (job->exact) {
         finish_exact(job, f, c, m, rows, nr, (const int32_t *)sums);
+        return;
+    }
+    if (f->alone && c->n == PANEL && nr == PANEL) {
+        scale_and_bias(job, f, c, m, rows, nr, job->bias.data, sums, d->at.type, d->at.data,
+                       f->d_at + m * d->row + c->n0, d->row);
         return;
     }
     finish_values(job, f, c, m, rows, nr, sums, x);

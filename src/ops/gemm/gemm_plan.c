@@ -232,7 +232,7 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
 {
     int pair = job->gated ? 2 : 1;
     bool apart = skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32;
-    job->scale_bytes = apart ? (int64_t)skr_align_up((size_t)(job->segs * job->tile.nr * pair * 4), 256) : 0;
+    job->scale_bytes = apart ? (int64_t)skr_align_up((size_t)(job->segs * job->tile.nr * 2 * pair * 4), 256) : 0;
     const skr_gemm_tile *t = &job->tile;
     int64_t block = skr_mul(job->seg_pad, job->segs);
     int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;

@@ -163,9 +163,13 @@ SKR_FN void values_body(int qt, int type, const uint8_t *q, void *y, float scale
 {
     vf scale = v_set1(scale1);
     int64_t i = 0;
-    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
-        vf2 a = {v_of_code(qt, vi_load_u8(q + i)), v_of_code(qt, vi_load_u8(q + i + SKR_LANES))};
-        v_out2(type, y, i, v2_scale(a, scale), past);
+    for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
+        vf a[4];
+        v_load4_codes(qt, q + i, a);
+        for (int k = 0; k < 4; k++)
+            a[k] = v_mul(a[k], scale);
+        v_out2(type, y, i, (vf2){a[0], a[1]}, past);
+        v_out2(type, y, i + 2 * SKR_LANES, (vf2){a[2], a[3]}, past);
     }
     for (; i < n; i += SKR_LANES) {
         uint8_t some[SKR_LANES] = {0};
