@@ -166,7 +166,7 @@ static int check_quants(uint32_t step, const bool *usable)
     int failed = 0;
     for (int l = 0; l < N_LEVELS; l++)
         for (int k = 0; usable[l] && k < 3; k++) {
-            float x[BATCH], values[256];
+            float x[BATCH], values[512];
             int n = 0, wrong = 0;
             for (uint64_t at = 0; at < (uint64_t)1 << 32; at += step) {
                 x[n++] = of_bits((uint32_t)at);
@@ -186,7 +186,7 @@ static int check_quants(uint32_t step, const bool *usable)
             }
             wrong += wrong_codes(l, k, x, n);
             levels[l].values(quants[k].type, values);
-            for (int c = 0; c < 256; c++) {
+            for (int c = 0; c < 512; c++) { /* all of them by both ways */
                 float want = value_of(quants[k].type, (uint8_t)c);
                 wrong += isnan(want) ? !isnan(values[c]) : skr_bits(values[c]) != skr_bits(want);
             }

@@ -57,6 +57,12 @@ static void load_neighbours(int type, const void *data, int64_t at, int n, float
         break
 #define WIDEN(T)                                                                                                       \
     case T:                                                                                                            \
+        for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {                                                           \
+            vf a[4];                                                                                                   \
+            v_load4_codes(T, (const uint8_t *)data + at + i, a);                                                       \
+            for (int k = 0; k < 4; k++)                                                                                \
+                v_store_float(SKR_F32, to, i + k * SKR_LANES, a[k]);                                                   \
+        }                                                                                                              \
         for (; i + SKR_LANES <= n; i += SKR_LANES)                                                                     \
             v_store_float(SKR_F32, to, i, v_of_code(T, vi_load_u8((const uint8_t *)data + at + i)));                   \
         for (; i < n; i++)                                                                                             \

@@ -21,6 +21,8 @@ _Static_assert((int)neon_F32_MR == 8 && (int)neon_F32_NR == 12, "the tile is 8 x
 #define F32_COLUMN1(b, a0, a1)   F32_LANES(b, a0, 16, 17, 18, 19) F32_LANES(b, a1, 20, 21, 22, 23)
 #define F32_COLUMN2(b, a0, a1)   F32_LANES(b, a0, 24, 25, 26, 27) F32_LANES(b, a1, 28, 29, 30, 31)
 #define F32_LOAD(x, y, from, at) "ldp q" #x ", q" #y ", [%[" #from "], #" #at "]\n"
+/* a's panels follow each other and come from L2. */
+#define F32_AHEAD(at) "prfm pldl1keep, [%[a], #" #at "]\n"
 /* Four steps of k, whose first operands are there. NEXT: loads for the four that follow. */
 /* clang-format off */
 #define F32_FOUR(NEXT) \
@@ -29,13 +31,14 @@ _Static_assert((int)neon_F32_MR == 8 && (int)neon_F32_NR == 12, "the tile is 8 x
     F32_COLUMN2(6, 0, 1) F32_LOAD(0, 1, a, 64) \
     F32_COLUMN0(7, 2, 3) F32_LOAD(6, 7, b, 96) \
     F32_COLUMN1(4, 2, 3) \
-    F32_COLUMN2(5, 2, 3) F32_LOAD(4, 5, b, 128) F32_LOAD(2, 3, a, 96) \
-    F32_COLUMN0(6, 0, 1) \
+    F32_COLUMN2(5, 2, 3) F32_LOAD(4, 5, b, 128) F32_LOAD(2, 3, a, 96) F32_AHEAD(512) \
+    F32_COLUMN0(6, 0, 1) F32_AHEAD(576) \
     F32_COLUMN1(7, 0, 1) F32_LOAD(6, 7, b, 160) \
     F32_COLUMN2(4, 0, 1) NEXT(F32_LOAD(0, 1, a, 128)) \
-    F32_COLUMN0(5, 2, 3) NEXT(F32_LOAD(4, 5, b, 192)) \
-    F32_COLUMN1(6, 2, 3) \
-    F32_COLUMN2(7, 2, 3) NEXT(F32_LOAD(6, 7, b, 224)) NEXT(F32_LOAD(2, 3, a, 160))
+    F32_LANES(5, 2, 8, 9, 10, 11) F32_LANES(5, 3, 12, 13, 14, 15) \
+    F32_LANES(6, 2, 16, 17, 18, 19) NEXT(F32_LOAD(4, 5, b, 192)) F32_LANES(6, 3, 20, 21, 22, 23) \
+    F32_COLUMN2(7, 2, 3) NEXT("subs %[n], %[n], #1\n") NEXT(F32_LOAD(6, 7, b, 224)) NEXT(F32_LOAD(2, 3, a, 160)) \
+    "add %[a], %[a], #128\n" "add %[b], %[b], #192\n"
 /* clang-format on */
 #define F32_YES(text) text
 #define F32_NO(text)
@@ -58,14 +61,9 @@ static void micro_f32(int64_t k, const float *a, const float *b, float *t)
         "b.eq 2f\n"
         "1:\n"
         F32_FOUR(F32_YES)
-        "subs %[n], %[n], #1\n"
-        "add %[a], %[a], #128\n"
-        "add %[b], %[b], #192\n"
         "b.ne 1b\n"
         "2:\n"
         F32_FOUR(F32_NO)
-        "add %[a], %[a], #128\n"
-        "add %[b], %[b], #192\n"
         "3:\n"
         "cbz %[rest], 5f\n"
         "4:\n"

@@ -31,8 +31,9 @@
  * - v_at_most(a, b), v_at_least(a, b): the same in one instruction everywhere, where only a may be NaN (a NaN in b
  *   gives a or NaN) and it does not matter which of two zeros is taken.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
- * - vi_load_u8(p): SKR_LANES bytes, widened. vi_load4_i8(p, v): four times as many, with their signs. vi_store4_u8(p,
- * v): the low bytes of four vectors. v_store4_signed(p, v, a): the same with the sign bits of a in bit 7.
+ * - vi_load_u8(p): SKR_LANES bytes, widened. v_load4_codes(type, p, a): the values of 4 * SKR_LANES codes.
+ * vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v, a): the same with the sign bits of a in
+ * bit 7.
  * - v_top(T, acc, x): the larger magnitude, as bits, of each element of type T in two vb; 0 to begin with.
  * - vb: SKR_VB_BYTES bytes without a type, with a store past the caches.
  *
@@ -177,18 +178,14 @@ SKR_FN vf v_of_code(int type, vi c)
     return v_of_bits(vi_or(v_bits(value), sign));
 }
 
-/* The values of 4 * SKR_LANES codes. */
+#if !defined(SKR_LEVEL_neon) && !defined(SKR_LEVEL_neonmm)
 SKR_FN void v_load4_codes(int type, const uint8_t *p, vf *a)
 {
-    vi c[4];
-    if (type == SKR_I8)
-        vi_load4_i8(p, c);
     SKR_UNROLL
-    for (int k = 0; k < 4; k++)
-        a[k] = type == SKR_I8 ? v_of_int(c[k]) : v_of_code(type, vi_load_u8(p + k * SKR_LANES));
+    for (int k = 0; k < 4; k++, p += SKR_LANES)
+        a[k] = type == SKR_I8 ? v_of_int(vi_load_i8(p)) : v_of_code(type, vi_load_u8(p));
 }
 
-#if !defined(SKR_LEVEL_neon) && !defined(SKR_LEVEL_neonmm)
 SKR_FN void v_store4_signed(uint8_t *p, const vi *v, const vf *a)
 {
     vi all[4];

@@ -346,10 +346,9 @@ SKR_FN vi vi_load_u8(const uint8_t *p)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
 
-SKR_FN void vi_load4_i8(const uint8_t *p, vi *v)
+SKR_FN vi vi_load_i8(const uint8_t *p)
 {
-    for (int k = 0; k < 4; k++)
-        v[k] = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + k * SKR_LANES)));
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
 }
 
 /* The packs work within 128-bit halves: the last step puts the groups of four back in order. */

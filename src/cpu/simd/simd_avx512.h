@@ -318,10 +318,9 @@ SKR_FN vi vi_load_u8(const uint8_t *p)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
 
-SKR_FN void vi_load4_i8(const uint8_t *p, vi *v)
+SKR_FN vi vi_load_i8(const uint8_t *p)
 {
-    for (int k = 0; k < 4; k++)
-        v[k] = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p + k * SKR_LANES)));
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
 
 SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)

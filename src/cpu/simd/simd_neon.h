@@ -415,14 +415,38 @@ SKR_FN vi vi_load_u8(const uint8_t *p)
     return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(h)));
 }
 
-SKR_FN void vi_load4_i8(const uint8_t *p, vi *v)
+/* fp8 by way of f16: e5m2 is its upper byte. e4m3 with its exponent put where f16 has it is 2^8 too small, subnormal or
+ * not; the NaN (all ones) would be a number there. */
+SKR_FN void v_load4_codes(int type, const uint8_t *p, vf *a)
 {
-    int8x16_t b = vld1q_s8((const int8_t *)p);
-    int16x8_t low = vmovl_s8(vget_low_s8(b)), high = vmovl_high_s8(b);
-    v[0] = vmovl_s16(vget_low_s16(low));
-    v[1] = vmovl_high_s16(low);
-    v[2] = vmovl_s16(vget_low_s16(high));
-    v[3] = vmovl_high_s16(high);
+    uint8x16_t b = vld1q_u8(p), low = vdupq_n_u8(0), high = b;
+    if (type == SKR_I8) { /* 128 more than the code as the last byte of 2^23: conversions go at one a cycle */
+        uint8x16_t more = veorq_u8(b, vdupq_n_u8(0x80));
+        uint16x8_t first = vreinterpretq_u16_u8(vzip1q_u8(more, low));
+        uint16x8_t second = vreinterpretq_u16_u8(vzip2q_u8(more, low)), top = vdupq_n_u16(0x4b00);
+        a[0] = vreinterpretq_f32_u16(vzip1q_u16(first, top));
+        a[1] = vreinterpretq_f32_u16(vzip2q_u16(first, top));
+        a[2] = vreinterpretq_f32_u16(vzip1q_u16(second, top));
+        a[3] = vreinterpretq_f32_u16(vzip2q_u16(second, top));
+        for (int k = 0; k < 4; k++)
+            a[k] = v_sub(a[k], v_set1(0x1p23f + 128));
+        return;
+    }
+    if (type == SKR_E4M3) {
+        uint8x16_t nan = vceqq_u8(vorrq_u8(b, vdupq_n_u8(0x80)), vdupq_n_u8(0xff));
+        low = vshlq_n_u8(b, 7);
+        high = vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(b), 1)); /* the sign twice: bits 7 and 6 */
+        high = vbslq_u8(nan, vdupq_n_u8(0x7e), vandq_u8(high, vdupq_n_u8(0xbf)));
+    }
+    float16x8_t first = vreinterpretq_f16_u8(vzip1q_u8(low, high));
+    float16x8_t second = vreinterpretq_f16_u8(vzip2q_u8(low, high));
+    a[0] = vcvt_f32_f16(vget_low_f16(first));
+    a[1] = vcvt_high_f32_f16(first);
+    a[2] = vcvt_f32_f16(vget_low_f16(second));
+    a[3] = vcvt_high_f32_f16(second);
+    if (type == SKR_E4M3)
+        for (int k = 0; k < 4; k++)
+            a[k] = v_mul(a[k], v_set1(0x1p8f));
 }
 
 SKR_FN uint8x16_t vi_pack4(const vi *v)

@@ -309,10 +309,9 @@ SKR_FN vi vi_load_u8(const uint8_t *p)
     return *p;
 }
 
-SKR_FN void vi_load4_i8(const uint8_t *p, vi *v)
+SKR_FN vi vi_load_i8(const uint8_t *p)
 {
-    for (int k = 0; k < 4; k++)
-        v[k] = (int8_t)p[k];
+    return (int8_t)*p;
 }
 
 SKR_FN void vi_store4_u8(uint8_t *p, const vi *v)

@@ -55,15 +55,31 @@ void SKR_KERNEL(halves)(int type, const float *x, uint16_t *y, int64_t n)
     }
 }
 
-/* The values of all 256 codes. */
+SKR_FN void four_values(int type, const uint8_t *q, float *y)
+{
+    vf a[4];
+    v_load4_codes(type, q, a);
+    for (int k = 0; k < 4; k++)
+        v_store(SKR_F32, y, k * SKR_LANES, a[k]);
+}
+
+/* The values of all 256 codes, a vector at a time, then four. */
 void SKR_KERNEL(values)(int type, float *y);
 void SKR_KERNEL(values)(int type, float *y)
 {
+    uint8_t all[256];
+    for (int i = 0; i < 256; i++)
+        all[i] = (uint8_t)i;
+    for (int i = 0; i < 256; i += 4 * SKR_LANES) {
+        if (type == SKR_E4M3)
+            four_values(SKR_E4M3, all + i, y + 256 + i);
+        else if (type == SKR_E5M2)
+            four_values(SKR_E5M2, all + i, y + 256 + i);
+        else
+            four_values(SKR_I8, all + i, y + 256 + i);
+    }
     for (int i = 0; i < 256; i += SKR_LANES) {
-        uint8_t q[SKR_LANES];
-        for (int k = 0; k < SKR_LANES; k++)
-            q[k] = (uint8_t)(i + k);
-        vi c = vi_load_u8(q);
+        vi c = vi_load_u8(all + i);
         v_store(SKR_F32, y, i,
                 type == SKR_E4M3   ? v_of_code(SKR_E4M3, c)
                 : type == SKR_E5M2 ? v_of_code(SKR_E5M2, c)

@@ -231,16 +231,33 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     }
 }
 
-/* to = old + from. */
-SKR_FN void add_tile(int ints, const float *from, int64_t from_ld, float *to, int64_t to_ld, const float *old,
-                     int64_t old_ld, int mr, int nr)
+/* to = old + from; without `old`, from. */
+SKR_FN void add_rows(int ints, int nr, const float *from, int64_t from_ld, float *to, int64_t to_ld, const float *old,
+                     int64_t old_ld, int rows)
 {
-    for (int r = 0; r < mr; r++)
-        for (int j = 0; j < nr; j += SKR_LANES) {
-            vf x = v_load(SKR_F32, from, r * from_ld + j), y = v_load(SKR_F32, old, r * old_ld + j);
-            vf sum = ints ? v_of_bits(vi_add(v_bits(x), v_bits(y))) : v_add(y, x);
-            v_store_float(SKR_F32, to, r * to_ld + j, sum);
+    for (int r = 0; r < rows; r++)
+        SKR_UNROLL
+    for (int j = 0; j < nr; j += SKR_LANES) {
+        vf sum = v_load(SKR_F32, from, r * from_ld + j);
+        if (old) {
+            vf y = v_load(SKR_F32, old, r * old_ld + j);
+            sum = ints ? v_of_bits(vi_add(v_bits(sum), v_bits(y))) : v_add(y, sum);
         }
+        v_store_float(SKR_F32, to, r * to_ld + j, sum);
+    }
+}
+
+static void add_tile(int ints, const float *from, int64_t from_ld, float *to, int64_t to_ld, const float *old,
+                     int64_t old_ld, int rows, int nr)
+{
+    if (ints)
+        add_rows(1, nr, from, from_ld, to, to_ld, old, old_ld, rows);
+    else if (nr != PANEL)
+        add_rows(0, nr, from, from_ld, to, to_ld, old, old_ld, rows);
+    else if (old)
+        add_rows(0, PANEL, from, from_ld, to, to_ld, old, old_ld, rows);
+    else
+        add_rows(0, PANEL, from, from_ld, to, to_ld, NULL, 0, rows);
 }
 
 /* Sums of a tile over the k blocks: in `sums` until the last one. The first block stores there, middle ones add, the
@@ -254,14 +271,12 @@ static void make_tile(const task_state *s, int64_t block, int64_t ip, const char
     if (job->n_blocks == 1)
         return;
     float *sums = s->sums + ip * mr * s->ld + jp * nr;
-    if (block == 0) {
-        for (int r = 0; r < rows; r++)
-            __builtin_memcpy(sums + r * s->ld, t + r * nr, (size_t)nr * 4);
-    } else if (block < job->n_blocks - 1) {
+    if (block == 0)
+        add_tile(s->f.ints, t, nr, sums, s->ld, NULL, 0, rows, nr);
+    else if (block < job->n_blocks - 1)
         add_tile(s->f.ints, t, nr, sums, s->ld, sums, s->ld, rows, nr);
-    } else {
+    else
         add_tile(s->f.ints, t, nr, t, nr, sums, s->ld, rows, nr);
-    }
 }
 
 /* ---------------------------------------------------------------- a block of d */

@@ -159,18 +159,26 @@ void SKR_KERNEL(quantize)(const void *job, int step, int64_t task, int worker)
 
 /* ---------------------------------------------------------------- and back */
 
+/* Codes i ... of `blocks` times four vectors, one step of all before the next: the steps wait for each other. */
+SKR_FN void values_step(int qt, int type, const uint8_t *q, void *y, int64_t i, vf scale, int blocks, int past)
+{
+    vf a[16];
+    for (int k = 0; k < blocks; k++)
+        v_load4_codes(qt, q + i + 4 * SKR_LANES * k, a + 4 * k);
+    for (int k = 0; k < 4 * blocks; k++)
+        a[k] = v_mul(a[k], scale);
+    for (int k = 0; k < 4 * blocks; k += 2)
+        v_out2(type, y, i + k * SKR_LANES, (vf2){a[k], a[k + 1]}, past);
+}
+
 SKR_FN void values_body(int qt, int type, const uint8_t *q, void *y, float scale1, int64_t n, int past)
 {
     vf scale = v_set1(scale1);
     int64_t i = 0;
-    for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES) {
-        vf a[4];
-        v_load4_codes(qt, q + i, a);
-        for (int k = 0; k < 4; k++)
-            a[k] = v_mul(a[k], scale);
-        v_out2(type, y, i, (vf2){a[0], a[1]}, past);
-        v_out2(type, y, i + 2 * SKR_LANES, (vf2){a[2], a[3]}, past);
-    }
+    for (; SKR_LANES == 4 && i + 16 * SKR_LANES <= n; i += 16 * SKR_LANES)
+        values_step(qt, type, q, y, i, scale, 4, past);
+    for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES)
+        values_step(qt, type, q, y, i, scale, 1, past);
     for (; i < n; i += SKR_LANES) {
         uint8_t some[SKR_LANES] = {0};
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
