@@ -490,7 +490,8 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
     int64_t blocks = job->n_blocks && !parts ? job->n_blocks : 1;
     for (int64_t block = 0; block < blocks; block++) {
-        int64_t a_bytes = panel_bytes(job, mr, block);
+        bool multiplies = job->n_blocks && !parts; /* without k's there are no panels */
+        int64_t a_bytes = multiplies ? panel_bytes(job, mr, block) : 0;
         for (int64_t jp = 0; jp < n_n; jp += pair) {
             bool last = block == blocks - 1;
             columns c[2];
@@ -499,13 +500,13 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
             const char *pb[2] = {NULL, NULL};
             for (int h = 0; h < pair; h++) {
                 c[h] = panel_columns(job, n_first + jp + h);
-                if (job->n_blocks && !parts)
+                if (multiplies)
                     pb[h] = b_panel(&s, block, n_first + jp + h, c[h]);
                 if (last)
                     finish_take_columns(job, &s.f, c[h].n0, c[h].step, c[h].n, &fc[h]);
             }
-            const char *pa = panel(job, 0, s.batch, block, m_first);
-            for (int64_t ip = 0; ip < m_n; ip++, pa += a_bytes) {
+            const char *pa = multiplies ? panel(job, 0, s.batch, block, m_first) : NULL;
+            for (int64_t ip = 0; ip < m_n; ip++) {
                 int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
                 int rows = left < mr ? (int)left : mr;
                 for (int h = 0; h < pair; h++) {
@@ -514,7 +515,7 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
                     else if (parts)
                         join_parts(&s, parts, ip, jp + h, tile[h]);
                     else
-                        make_tile(&s, block, ip, pa, m0, rows, pb[h], c[h], jp + h, tile[h]);
+                        make_tile(&s, block, ip, pa + ip * a_bytes, m0, rows, pb[h], c[h], jp + h, tile[h]);
                 }
                 if (last)
                     finish(job, &s.f, m0, rows, nr, &fc[0], tile[0], &fc[1], tile[1], dbias ? db : NULL);
