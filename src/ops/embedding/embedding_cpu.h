@@ -6,8 +6,8 @@
 #include "../../cpu/rows.h"
 #include "embedding.h"
 
-/* Rows this far ahead are asked for: their addresses are no pattern that a core can guess. */
-enum { ROWS_AHEAD = 4, LINES_AHEAD = 8 };
+/* Rows that are asked for ahead of their use. */
+enum { ROWS_AHEAD = 8 };
 
 /* Bytes of a result, past the caches where results are large. */
 static inline void copy_out(const skr_job_head *head, char *to, const char *from, int64_t bytes)
