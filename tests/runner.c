@@ -536,7 +536,8 @@ static void usage(void)
     puts("runner [--op NAME] [--case 'NAME'] [--level NAME | --cuda] [--seed N] [--quick] [--every N] [--lower N] "
          "[--repeats N]\n"
          "       [--jobs N] [--list]\n"
-         "--quick: fewer repetitions of each case. --every: one case in N, picked by name.\n"
+         "--quick: fewer repetitions of each case. --every: one case in N, picked by name, and all with an empty "
+         "tensor.\n"
          "--lower: at the levels below the best one case in N.\n"
          "--repeats: N more runs of each case, which must give the same bits.");
 }

@@ -68,7 +68,7 @@ LOWER_EVERY ?= 3
 repeated_ops := attention attention_backward gemm
 # What x86 writes past the caches when it is large: forced, for the cases are small.
 past_ops := rms_norm rms_norm_backward layer_norm layer_norm_backward softmax softmax_backward activation activation_backward \
-            rope rope_backward embedding cross_entropy cross_entropy_backward quantize dequantize stream
+            rope rope_backward embedding embedding_backward cross_entropy cross_entropy_backward quantize dequantize stream
 test-c: $(PROGRAMS) $(BUILD)/libsaker.so $(BUILD)/saker
 	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
 	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_gemm 24" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" "CC='$(CC)' sh tests/test_cli.sh $(BUILD)" \

@@ -23,7 +23,7 @@ _Static_assert((int)neon_F32_MR == 8 && (int)neon_F32_NR == 12, "the tile is 8 x
 #define F32_LOAD(x, y, from, at) "ldp q" #x ", q" #y ", [%[" #from "], #" #at "]\n"
 /* a's panels follow each other and come from L2. */
 #define F32_AHEAD(at) "prfm pldl1keep, [%[a], #" #at "]\n"
-/* Four steps of k, whose first operands are there. NEXT: loads for the four that follow. */
+/* Four steps of k, whose first operands are there. NEXT: what is for the four that follow, loads and the count. */
 /* clang-format off */
 #define F32_FOUR(NEXT) \
     F32_COLUMN0(4, 0, 1) \
@@ -77,7 +77,7 @@ static void micro_f32(int64_t k, const float *a, const float *b, float *t)
         "5:\n"
         F32_ROW(0, 8, 16, 24) F32_ROW(1, 9, 17, 25) F32_ROW(2, 10, 18, 26) F32_ROW(3, 11, 19, 27)
         F32_ROW(4, 12, 20, 28) F32_ROW(5, 13, 21, 29) F32_ROW(6, 14, 22, 30) F32_ROW(7, 15, 23, 31)
-        : [n] "+r"(fours), [rest] "+r"(rest), [a] "+r"(a), [b] "+r"(b)
+        : [n] "+&r"(fours), [rest] "+&r"(rest), [a] "+&r"(a), [b] "+&r"(b)
         : [t] "r"(t)
         : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",
           "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",

@@ -102,7 +102,7 @@ _Static_assert((int)neonmm_I8_MR == 8 && (int)neonmm_I8_NR == 12, "the tile is 8
     __asm__ volatile(MM_ALL(MM_ZERO) MM_OPERANDS MM_SUMS(op, type) MM_ROWS(0, 8, 12, 16, 20, 24, 28)                   \
                          MM_ROWS(1, 9, 13, 17, 21, 25, 29) MM_ROWS(2, 10, 14, 18, 22, 26, 30)                          \
                              MM_ROWS(3, 11, 15, 19, 23, 27, 31)                                                        \
-                     : [n] "+r"(groups), [a] "+r"(a), [b] "+r"(b)                                                      \
+                     : [n] "+&r"(groups), [a] "+&r"(a), [b] "+&r"(b)                                                   \
                      : [t] "r"(t)                                                                                      \
                      : MM_CLOBBERS)
 
@@ -143,7 +143,7 @@ static void micro_bf16_on(int64_t k, const uint16_t *a, const uint16_t *b, const
 {
     int64_t groups = k / 4;
     __asm__ volatile(MM_PAIRS(MM_TAKE) MM_OPERANDS MM_SUMS("bfmmla", "8h") MM_PAIRS(MM_PUT)
-                     : [n] "+r"(groups), [a] "+r"(a), [b] "+r"(b)
+                     : [n] "+&r"(groups), [a] "+&r"(a), [b] "+&r"(b)
                      : [t] "r"(t), [factors] "r"(factors)
                      : MM_CLOBBERS);
 }
@@ -194,7 +194,7 @@ enum { MM_SUM_BITS = 22 }; /* i8: absolute values of a segment's sums up to 2^22
                          bias_of MM_SCALE_ALL(less, begin, again) "add %[scales], %[scales], #96\n"                    \
                                                                   "subs %[segments], %[segments], #1\n"                \
                                                                   "b.ne 0b\n"                                          \
-                     : [segments] "+r"(segments), [a] "+r"(a), [b] "+r"(b), [scales] "+r"(scales), [n] "=&r"(n)        \
+                     : [segments] "+&r"(segments), [a] "+&r"(a), [b] "+&r"(b), [scales] "+&r"(scales), [n] "=&r"(n)    \
                      : [t] "r"(t), [groups] "r"(groups), [bias] "r"(bias)                                              \
                      : MM_CLOBBERS)
 

@@ -31,9 +31,9 @@
  * - v_at_most(a, b), v_at_least(a, b): the same in one instruction everywhere, where only a may be NaN (a NaN in b
  *   gives a or NaN) and it does not matter which of two zeros is taken.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
- * - vi_load_u8(p): SKR_LANES bytes, widened. v_load4_codes(type, p, a): the values of 4 * SKR_LANES codes.
- * vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v, a): the same with the sign bits of a in
- * bit 7.
+ * - vi_load_u8(p): SKR_LANES bytes, widened; vi_load_i8(p) with their signs (not NEON). v_load4_codes(type, p, a): the
+ * values of 4 * SKR_LANES codes. vi_store4_u8(p, v): the low bytes of four vectors. v_store4_signed(p, v, a): the same
+ * with the sign bits of a in bit 7.
  * - v_top(T, acc, x): the larger magnitude, as bits, of each element of type T in two vb; 0 to begin with.
  * - vb: SKR_VB_BYTES bytes without a type, with a store past the caches.
  *

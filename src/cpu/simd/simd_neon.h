@@ -434,9 +434,9 @@ SKR_FN void v_load4_codes(int type, const uint8_t *p, vf *a)
     }
     if (type == SKR_E4M3) {
         uint8x16_t nan = vceqq_u8(vorrq_u8(b, vdupq_n_u8(0x80)), vdupq_n_u8(0xff));
-        low = vshlq_n_u8(b, 7);
+        low = vbicq_u8(vshlq_n_u8(b, 7), nan);
         high = vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(b), 1)); /* the sign twice: bits 7 and 6 */
-        high = vbslq_u8(nan, vdupq_n_u8(0x7e), vandq_u8(high, vdupq_n_u8(0xbf)));
+        high = vbslq_u8(nan, vandq_u8(b, vdupq_n_u8(0xfe)), vandq_u8(high, vdupq_n_u8(0xbf)));
     }
     float16x8_t first = vreinterpretq_f16_u8(vzip1q_u8(low, high));
     float16x8_t second = vreinterpretq_f16_u8(vzip2q_u8(low, high));

@@ -117,25 +117,25 @@ static void zero_task(const job_t *job, int64_t task)
 
 /* Asks for a place's row, if it is one of the task's: they are no pattern that a core can guess. Inlined, always: gcc
  * leaves out calls of functions that do nothing but prefetch. */
-SKR_FN void ask_for(const job_t *job, const int32_t *place, const int32_t *last, int64_t begin, int64_t n)
+SKR_FN void ask_for(const job_t *job, int64_t place, int64_t last, int64_t begin, int64_t n)
 {
     int64_t bytes = skr_type_bytes(job->dout.type);
     if (place < last)
-        prefetch_block(row_of(&job->rows, &job->dout, *place) + begin * bytes, n * bytes);
+        prefetch_block(row_of(&job->rows, &job->dout, places_of(job)[place]) + begin * bytes, n * bytes);
 }
 
 /* The sum of places [at, end) of columns [begin, begin + n), in the order of the places. Those up to `last` come
  * next. */
-static void sum_places(const job_t *job, const int32_t *at, const int32_t *end, const int32_t *last, int64_t begin,
-                       int64_t n, float *total)
+static void sum_places(const job_t *job, int64_t at, int64_t end, int64_t last, int64_t begin, int64_t n, float *total)
 {
     float *run = total + SKR_EMBED_COLUMNS;
     int64_t bytes = skr_type_bytes(job->dout.type);
-    for (const int32_t *place = at; place < end; place++) {
+    for (int64_t place = at; place < end; place++) {
         int64_t i = place - at, k = i % SKR_EMBED_RUN;
-        ask_for(job, place + ROWS_AHEAD, last, begin, n);
         float *to = i < SKR_EMBED_RUN ? total : run;
-        add_row(job->dout.type, row_of(&job->rows, &job->dout, *place) + begin * bytes, to, n, k == 0);
+        ask_for(job, place + ROWS_AHEAD, last, begin, n);
+        const char *x = row_of(&job->rows, &job->dout, places_of(job)[place]) + begin * bytes;
+        add_row(job->dout.type, x, to, n, k == 0);
         if (to == run && (k == SKR_EMBED_RUN - 1 || place == end - 1))
             add_row(SKR_F32, run, total, n, 0);
     }
@@ -157,11 +157,11 @@ static void sum_task(const job_t *job, int64_t task, int worker)
             continue;
         char *to = (char *)job->dtable.data + (v * job->dtable.stride + begin) * bytes;
         if (end == at + 1 && type == job->dout.type && !job->accumulate) {
-            ask_for(job, places + end + ROWS_AHEAD, places + starts[last], begin, n);
+            ask_for(job, at + ROWS_AHEAD, starts[last], begin, n);
             copy_out(&job->head, to, row_of(&job->rows, &job->dout, places[at]) + begin * bytes, n * bytes);
             continue;
         }
-        sum_places(job, places + at, places + end, places + starts[last], begin, n, total);
+        sum_places(job, at, end, starts[last], begin, n, total);
         if (job->accumulate)
             add_row(type, to, total, n, 0);
         if (type == SKR_F32)

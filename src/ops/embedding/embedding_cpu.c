@@ -20,7 +20,7 @@ SKR_FN void convert_body(int from, int to, const void *x, void *y, int64_t n)
 static void convert(int from, int to, const void *x, void *y, int64_t n)
 {
     if (to == SKR_F32)
-        widen(from, x, 0.0f, y, n);
+        widen(from, x, -0.0f, y, n); /* it adds that: x stays as it is, also -0 */
     else if (from == SKR_F32)
         narrow(to, x, y, n);
     else if (to == SKR_F16)

@@ -101,6 +101,9 @@ static void edge_cases(void)
         s.beta = 1;
         s.bias = s.c;
         gemm_case(s);
+        s.n = 72; /* as many columns as few rows take at once */
+        s.lb = COLS;
+        gemm_case(s);
         gemm_case(of_pair(i, 0, 7, 9));
         gemm_case(of_pair(i, 5, 0, 9));
         for (int b = BOTH; b <= EXPANDED; b++) {
@@ -195,6 +198,16 @@ static void epilogue_cases(void)
                 s.bias = 0;
                 gemm_case(s);
             }
+    for (int i = 0; i < N_PAIRS; i++) /* one thing beside the sums, in whole panels and in one that is not */
+        for (int what = 0; what < 3; what++) {
+            if (pairs[i].d == SAKER_I32)
+                continue;
+            spec s = of_pair(i, 19, 75, 40);
+            s.bias = what < 2 ? floats[i % 3] : 0;
+            s.bias_rows = what == 1;
+            s.alpha = what == 2 ? 0.5f : 0;
+            gemm_case(s);
+        }
     for (int i = 0; i < N_PAIRS; i++) { /* each kind of sums with an epilogue */
         if (pairs[i].d == SAKER_I32)
             continue;

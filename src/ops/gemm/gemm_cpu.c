@@ -49,6 +49,8 @@ static char *panel(const job_t *job, int is_b, int64_t batch, int64_t block, int
 /* Panels first ... end - 1 of a or b, all k blocks. */
 static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first, int64_t end)
 {
+    if (!job->n_blocks) /* without k's there are no panels */
+        return;
     side s = side_of(job, is_b, batch);
     int R = is_b ? job->tile.nr : job->tile.mr;
     int64_t rows = is_b ? job->n : job->m;
@@ -490,7 +492,7 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
     int64_t blocks = job->n_blocks && !parts ? job->n_blocks : 1;
     for (int64_t block = 0; block < blocks; block++) {
-        bool multiplies = job->n_blocks && !parts; /* without k's there are no panels */
+        bool multiplies = job->n_blocks && !parts;
         int64_t a_bytes = multiplies ? panel_bytes(job, mr, block) : 0;
         for (int64_t jp = 0; jp < n_n; jp += pair) {
             bool last = block == blocks - 1;

@@ -51,7 +51,7 @@ static finish_batch finish_start(const job_t *job, int64_t batch)
                       .b_scale_at = batch_at(job, &job->b_scale, batch)};
     int late = (scaled_late(job, 0) && job->a_scale.at.data) || (scaled_late(job, 1) && job->b_scale.at.data);
     f.ints = sums_are_ints(job);
-    f.alone = !job->c.at.data && !job->bias_rows && !job->act && !job->gated && !job->pre.at.data &&
+    f.alone = !job->c.at.data && !(job->bias.data && job->bias_rows) && !job->act && !job->gated && !job->pre.at.data &&
               !job->saved.at.data && !job->dbias.data && !job->scatter.data && job->d.at.col_stride == 1;
     f.plain = f.alone && !late && job->alpha == 1 && !job->bias.data && (job->exact || !f.ints);
     return f;

@@ -377,7 +377,7 @@ static void full_cases(void)
 static void row_cases(void)
 {
     static const int64_t sizes[][4] = {{1, 1, 1, 1},       {3, 0, 5, 7},      {2, 5, 9, 13},    {4, 30, 26, 70},
-                                       {7, 33, 40, 0},     {6, 300, 34, 530}, {40, 25, 14, 33}, {3, 40, 150, 1100},
+                                       {7, 33, 72, 0},     {6, 300, 34, 530}, {40, 25, 14, 33}, {3, 40, 150, 1100},
                                        {3, 400, 264, 136}, {300, 70, 16, 24}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)

@@ -112,7 +112,8 @@ static void heights(void)
     both((struct spec){ROWS(4), .n = 200000, .x = SAKER_F32, .has = W | B | RSTD});
     /* Parameters and sums apart from the rows in the CPU's L1: as they are, of another type, absent; rows of one stride
      * in one chunk and in two. */
-    both((struct spec){ROWS(70), .n = 2050, .x = SAKER_F32, .has = W | RSTD});
+    both((struct spec){ROWS(65), .n = 2050, .x = SAKER_F32, .w = SAKER_BF16, .has = W | RSTD});
+    both((struct spec){ROWS(66), .n = 2050, .x = SAKER_F32, .has = W | RSTD});
     both((struct spec){ROWS(65), .n = 4096, .x = SAKER_BF16, .has = W | B | R | RSTD});
     both((struct spec){ROWS(13, 5), .n = 4100, .x = SAKER_F32, .has = RSTD});
 }

@@ -179,6 +179,10 @@ SKR_FN void values_body(int qt, int type, const uint8_t *q, void *y, float scale
         values_step(qt, type, q, y, i, scale, 4, past);
     for (; i + 4 * SKR_LANES <= n; i += 4 * SKR_LANES)
         values_step(qt, type, q, y, i, scale, 1, past);
+    for (; i + 2 * SKR_LANES <= n; i += 2 * SKR_LANES) {
+        vf2 a = {v_of_code(qt, vi_load_u8(q + i)), v_of_code(qt, vi_load_u8(q + i + SKR_LANES))};
+        v_out2(type, y, i, v2_scale(a, scale), past);
+    }
     for (; i < n; i += SKR_LANES) {
         uint8_t some[SKR_LANES] = {0};
         int m = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
