@@ -227,7 +227,7 @@ int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels, int wi
     return skr_max(1, skr_min(skr_min(panels, most), panels / (2 * width)));
 }
 
-/* Scales of a panel, sums of the k blocks so far; skinny: the panel of b at hand, too. */
+/* Scales of a panel, each twice (scales_at); sums of the k blocks so far; skinny: the panel of b at hand, too. */
 int64_t skr_gemm_scratch(skr_gemm_job *job)
 {
     int pair = job->gated ? 2 : 1;
