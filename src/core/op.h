@@ -145,9 +145,9 @@ typedef struct skr_plan {
 } skr_plan;
 
 __attribute__((format(printf, 2, 3))) void skr_why(skr_plan *plan, const char *format, ...);
-/* CPU: large results go past the caches. Fields that are outputs by their kind are counted before the plan is made; a
- * plan says it of others that it only writes. */
-void skr_write_past(skr_job_head *head, skr_plan *plan);
+/* CPU: `bytes` of results go past the caches if they are many. Asked of the fields that are outputs by their kind
+ * before the plan is made; a plan asks it of another that it only writes. */
+void skr_write_past(skr_job_head *head, const skr_target *target, int64_t bytes, skr_plan *plan);
 /* Adds a step and returns it. */
 skr_step *skr_plan_step(skr_plan *plan);
 static inline size_t skr_align_up(size_t n, size_t a)

@@ -115,30 +115,31 @@ static saker_status check_fields(skr_call *call, prepared *p)
 
 /* ---------------------------------------------------------------- check and plan */
 
-void skr_write_past(skr_job_head *head, skr_plan *plan)
+/* Past the caches where they are too large to be found there by who reads them. */
+void skr_write_past(skr_job_head *head, const skr_target *target, int64_t bytes, skr_plan *plan)
 {
+    if (!target->past_bytes || bytes < target->past_bytes)
+        return;
     head->error_word[1] = 1;
     skr_why(plan, "outputs are large: written past the caches where the kernel can");
 }
 
-/* Whether the outputs go past the caches: where they are too large to be found there by who reads them. Not in place,
- * where a line has been read anyway: an output that shares memory with another tensor begins where that does. */
-static bool outputs_go_past(const skr_call *call, const prepared *p)
+/* The outputs' bytes; 0 in place, where a line has been read anyway: an output that shares memory with another tensor
+ * begins where that does. */
+static int64_t output_bytes(const skr_call *call, const prepared *p)
 {
     const saker_op_info *info = &call->op->info;
-    const int64_t enough = call->ctx->target.past_bytes;
     const skr_view *v = p->views;
     int64_t bytes = 0;
-    for (int i = 0; enough && i < info->n_fields; i++)
-        if (info->fields[i].kind == SAKER_FIELD_OUT && v[i].data)
-            bytes = skr_min(bytes + skr_mul(v[i].count, skr_type_bytes(v[i].type)), SKR_HUGE);
-    if (!enough || bytes < enough)
-        return false;
-    for (int i = 0; i < info->n_fields; i++)
-        for (int j = 0; info->fields[i].kind == SAKER_FIELD_OUT && v[i].data && j < info->n_fields; j++)
+    for (int i = 0; i < info->n_fields; i++) {
+        if (info->fields[i].kind != SAKER_FIELD_OUT || !v[i].data)
+            continue;
+        bytes = skr_min(bytes + skr_mul(v[i].count, skr_type_bytes(v[i].type)), SKR_HUGE);
+        for (int j = 0; j < info->n_fields; j++)
             if (j != i && v[j].data == v[i].data)
-                return false;
-    return true;
+                return 0;
+    }
+    return bytes;
 }
 
 static saker_status prepare(skr_call *call, const void *args, prepared *p, char *why)
@@ -150,10 +151,10 @@ static saker_status prepare(skr_call *call, const void *args, prepared *p, char 
     p->plan = (skr_plan){.why = why};
     SKR_TRY(call->op->check(call, p->views, p->args, p->job, &p->empty));
     head->error_word = call->ctx->api->error_word(call->ctx->state);
-    if (call->ctx->target.past_bytes)
+    if (call->ctx->target.past_bytes) {
         head->error_word[1] = 0;
-    if (outputs_go_past(call, p))
-        skr_write_past(head, &p->plan);
+        skr_write_past(head, &call->ctx->target, output_bytes(call, p), &p->plan);
+    }
     return p->empty ? SAKER_OK : call->op->plan(call, p->job, &call->ctx->target, &p->plan);
 }
 

@@ -160,17 +160,18 @@ enum { MM_SUM_BITS = 22 }; /* i8: absolute values of a segment's sums up to 2^22
 /* Arithmetic is what binds here, and stores take two of its four pipes: half of the accumulators begin anew by loads.
  * Sums lose their bias one pair before they are used, what is loaded comes half a pair ahead. */
 #define MM_BIAS             "ldr q7, [%[bias]]\n"
-#define MM_BIASED(r0, r1)   "mov v" #r0 ".16b, v7.16b\nmov v" #r1 ".16b, v7.16b\n"
+#define MM_BIASED(r)        "mov v" #r ".16b, v7.16b\n"
 #define MM_RELOADED(r0, r1) "ldp q" #r0 ", q" #r1 ", [%[bias]]\n"
 #define MM_ZEROS(r0, r1)    MM_ZERO(r0) MM_ZERO(r1)
 #define MM_LESS(r)          "fsub v" #r ".4s, v" #r ".4s, v7.4s\n"
 #define MM_KEEP(r)
 #define MM_ADD(to, r, s) "fmla v" #to ".4s, v" #r ".4s, v" #s ".4s\n"
-/* One pair of columns, whose scales are in register s; `next` is done in between. */
+/* One pair of columns, whose scales are in register s. Its accumulators begin anew, two by `again`, two by `begin`;
+ * what is next is done in between. */
 #define MM_SCALE(pair, s, begin, again, next_scales, next, next_t, r0, r1, r2, r3)                                     \
     "ldp q3, q4, [%[t], #" #pair " * 64 + 32]\n" next_scales next MM_ADD(1, r0, s)                                     \
         MM_ADD(2, r1, s) "stp q1, q2, [%[t], #" #pair " * 64]\n" again(r0, r1) next_t MM_ADD(3, r2, s)                 \
-            MM_ADD(4, r3, s) "stp q3, q4, [%[t], #" #pair " * 64 + 32]\n" begin(r2, r3)
+            MM_ADD(4, r3, s) "stp q3, q4, [%[t], #" #pair " * 64 + 32]\n" begin(r2) begin(r3)
 #define MM_SCALES(pair, s) "ldr q" #s ", [%[scales], #" #pair " * 16]\n"
 #define MM_T(pair)         "ldp q1, q2, [%[t], #" #pair " * 64]\n"
 #define MM_SCALE_ALL(less, begin, again)                                                                               \
@@ -183,14 +184,8 @@ enum { MM_SUM_BITS = 22 }; /* i8: absolute values of a segment's sums up to 2^22
     MM_SCALE(3, 5, begin, again, MM_SCALES(4, 0), MM_FOUR(less, 24, 25, 26, 27), MM_T(4), 20, 21, 22, 23)              \
     MM_SCALE(4, 0, begin, again, MM_SCALES(5, 5), MM_FOUR(less, 28, 29, 30, 31), MM_T(5), 24, 25, 26, 27)              \
     MM_SCALE(5, 5, begin, again, "", "", "", 28, 29, 30, 31)
-#define MM_TWO(f, r0, r1, r2, r3) f(r0, r1) f(r2, r3)
-#define MM_BEGIN_ALL(begin)                                                                                            \
-    MM_TWO(begin, 8, 9, 10, 11)                                                                                        \
-    MM_TWO(begin, 12, 13, 14, 15)                                                                                      \
-    MM_TWO(begin, 16, 17, 18, 19)                                                                                      \
-    MM_TWO(begin, 20, 21, 22, 23) MM_TWO(begin, 24, 25, 26, 27) MM_TWO(begin, 28, 29, 30, 31)
 #define MM_SEGMENTS(op, type, bias_of, less, begin, again)                                                             \
-    __asm__ volatile(bias_of MM_BEGIN_ALL(begin) "0:\n" MM_OPERANDS "mov %[n], %[groups]\n" MM_SUMS(op, type)          \
+    __asm__ volatile(bias_of MM_ALL(begin) "0:\n" MM_OPERANDS "mov %[n], %[groups]\n" MM_SUMS(op, type)                \
                          bias_of MM_SCALE_ALL(less, begin, again) "add %[scales], %[scales], #96\n"                    \
                                                                   "subs %[segments], %[segments], #1\n"                \
                                                                   "b.ne 0b\n"                                          \
@@ -203,7 +198,7 @@ static void micro_bf16_scaled(int64_t segments, int64_t k, const void *a, const 
 {
     int64_t groups = k / 4, n;
     const float *bias = NULL;
-    MM_SEGMENTS("bfmmla", "8h", "", MM_KEEP, MM_ZEROS, MM_ZEROS);
+    MM_SEGMENTS("bfmmla", "8h", "", MM_KEEP, MM_ZERO, MM_ZEROS);
 }
 
 static void micro_i8_scaled(int64_t segments, int64_t k, const void *a, const void *b, const float *scales, float *t)

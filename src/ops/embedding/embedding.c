@@ -131,8 +131,8 @@ static saker_status plan_backward(skr_call *call, void *job, const skr_target *t
     out->variant = "sort and sum";
     int64_t table = skr_mul(j->v, skr_mul(j->d, skr_type_bytes(j->dtable.type)));
     out->traffic_bytes = skr_mul(j->rows.m, skr_row_bytes(&j->dout, j->d)) + table;
-    if (!j->accumulate && target->past_bytes && table >= target->past_bytes)
-        skr_write_past(&j->head, out); /* dtable is no input here */
+    if (!j->accumulate) /* dtable is no input then */
+        skr_write_past(&j->head, target, table, out);
     j->starts_at = skr_take(&at, skr_mul(j->v + 1, sizeof(int32_t)));
     j->places_at = skr_take(&at, skr_mul(j->rows.m, sizeof(int32_t)));
     j->sums_at = skr_take(&at, skr_mul(target->width, 2 * SKR_EMBED_COLUMNS * sizeof(float)));

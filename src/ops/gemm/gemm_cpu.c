@@ -249,6 +249,7 @@ SKR_FN void add_rows(int ints, int nr, const float *from, int64_t from_ld, float
     }
 }
 
+/* Rows of PANEL floats are the ones that count: known, and with or without `old`, they are loops of a few stores. */
 static void add_tile(int ints, const float *from, int64_t from_ld, float *to, int64_t to_ld, const float *old,
                      int64_t old_ld, int rows, int nr)
 {
@@ -490,9 +491,9 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
                                    : NULL;
     const float *parts = job->split ? split_sums(job, task) : NULL;
     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
-    int64_t blocks = job->n_blocks && !parts ? job->n_blocks : 1;
+    bool multiplies = job->n_blocks && !parts;
+    int64_t blocks = multiplies ? job->n_blocks : 1;
     for (int64_t block = 0; block < blocks; block++) {
-        bool multiplies = job->n_blocks && !parts;
         int64_t a_bytes = multiplies ? panel_bytes(job, mr, block) : 0;
         for (int64_t jp = 0; jp < n_n; jp += pair) {
             bool last = block == blocks - 1;

@@ -112,22 +112,9 @@ SKR_FN vf sum_at(int ints, const float *t, int j)
  * x: a tile of floats, in rows of nr. Every step below passes over all of it: it stays in L1, and long loops of
  * independent vectors hide the latency of the functions. */
 
-/* PANEL columns of `rows` rows into a matrix of type T whose rows are `row` elements apart, from element `at` on. */
-SKR_FN void put_rows(int T, void *data, int64_t at, int64_t row, int rows, const float *x)
+/* n columns of `rows` rows into a matrix of type T whose rows are `row` elements apart, from element `at` on. */
+SKR_FN void put_part(int T, void *data, int64_t at, int64_t row, int rows, int nr, int n, const float *x)
 {
-    for (int r = 0; r < rows; r++, at += row, x += PANEL)
-        SKR_UNROLL
-    for (int j = 0; j < PANEL; j += SKR_LANES)
-        v_store_float(T, data, at + j, v_load(SKR_F32, x, j));
-}
-
-/* The same for n columns of rows of nr. */
-SKR_FN void put_type(int T, void *data, int64_t at, int64_t row, int rows, int nr, int n, const float *x)
-{
-    if (n == PANEL && nr == PANEL) {
-        put_rows(T, data, at, row, rows, x);
-        return;
-    }
     for (int r = 0; r < rows; r++, at += row, x += nr) {
         int j = 0;
         for (; j + SKR_LANES <= n; j += SKR_LANES)
@@ -135,6 +122,14 @@ SKR_FN void put_type(int T, void *data, int64_t at, int64_t row, int rows, int n
         if (j < n)
             v_store_float_n(T, data, at + j, v_load(SKR_F32, x, j), n - j);
     }
+}
+
+SKR_FN void put_type(int T, void *data, int64_t at, int64_t row, int rows, int nr, int n, const float *x)
+{
+    if (n == PANEL && nr == PANEL)
+        put_part(T, data, at, row, rows, PANEL, PANEL, x);
+    else
+        put_part(T, data, at, row, rows, nr, n, x);
 }
 
 /* stride: between its columns. */
