@@ -154,6 +154,13 @@ SKR_DEVICE void tensor_load_once(uint32_t to, const skr_tensor_map *map, uint32_
                  : "memory");
 }
 
+/* L2 is asked for a box. */
+SKR_DEVICE void tensor_ask(const skr_tensor_map *map, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
 /* The map itself is on its way before the first box is asked for. */
 SKR_DEVICE void tensor_prefetch(const skr_tensor_map *map)
 {

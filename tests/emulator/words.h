@@ -369,6 +369,7 @@ INSTRUCTION(griddepcontrol_launch_dependents, , )
 INSTRUCTION(griddepcontrol_wait, , )
 INSTRUCTION(prefetch_tensormap, , const void *)
 INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
+INSTRUCTION(cp_async_bulk_prefetch_tensor_3d_L2_global, , const void *, int, int, int)
 INSTRUCTION(setmaxnreg_dec_sync_aligned_u32, , int)
 INSTRUCTION(setmaxnreg_inc_sync_aligned_u32, , int)
 

@@ -1,11 +1,12 @@
 /* gemm_few.cuh - gemm of up to 64 rows of a on Hopper, f16, bf16 or e4m3: the speed of reading b.
  * SPDX-License-Identifier: Apache-2.0
  *
- * b's columns are the rows of the matrix instructions, a's rows their columns: a block has 128 columns of b, two
- * warpgroups of 64, and ROWS rows of a, all that there are. One more warp has the copy engine fill a ring of stages,
- * 128 bytes of k at a time, as many as fit. Where there are few tiles, k is cut over the blocks of a cluster. Each
- * block owns the sums of some rows of a: the others send it theirs, and it adds them in the order of k. Blocks stay and
- * walk over the tiles, and the stages of the next one fill while sums are exchanged and written. Sums of fp8 products
+ * b's columns are the rows of the matrix instructions, a's rows their columns: a block has ROWS rows of a, all that
+ * there are, and 64 columns of b. Each of two warpgroups takes every second 128 bytes of k (`apart`); of gates in
+ * halves, 64 columns of one half, and a block has 128. One more warp has the copy engine fill a ring of stages, as many
+ * as fit. Where there are few tiles, k is cut over the blocks of a cluster, for one block gets 80 GB/s from the copy
+ * engine and no more. Each block owns the sums of some rows of a: the others send it theirs, and it adds them in one
+ * order. Blocks stay and walk over the tiles, and the stages of the next one fill while sums are exchanged and written. Sums of fp8 products
  * leave the tensor cores after every step, as in gemm_tma.cuh, whether or not they may stay: b is waited for anyway.
  * Such a kernel takes ten microseconds, and code that nobody has run yet comes from memory as slowly as data: what a
  * product without options runs through is short, and the rest is a call. */
@@ -32,7 +33,7 @@ SKR_DEVICE void gemm_few_load8(uint32_t sums, int row, int column, float (&f)[8]
 SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col, const gemm_batch &z, int first,
                                  int rows)
 {
-    const int lanes = job.gated ? 8 : 16, width = (int)(job.gated ? job.n / 2 : job.n);
+    const int lanes = job.gated || job.work.rows == 64 ? 8 : 16, width = (int)(job.gated ? job.n / 2 : job.n);
     const int c = threadIdx.x % lanes * 8, n = (job.gated ? col / 2 : col) + c;
     gemm_columns8 gate, up; /* up: the column itself, without gates */
     if (n >= width)
@@ -67,11 +68,11 @@ static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, ui
         gemm_few_vectors(job, sums, col, z, first, rows);
         return;
     }
-    const int c = threadIdx.x % 64 * 2;
+    const int lanes = job.work.rows / 2, c = threadIdx.x % lanes * 2;
     const int64_t n = col + c;
     if (n < job.n)
 #pragma unroll 1
-        for (int r = threadIdx.x / 64; r < rows && first + r < job.m; r += 4) {
+        for (int r = threadIdx.x / lanes; r < rows && first + r < job.m; r += 256 / lanes) {
             /* Of gates in halves, the one half's columns are the tile's first 64. */
             const bool halves = job.gated == SKR_GEMM_HALVES;
             float x[2] = {shared_load4(gemm_few_at(sums, r, halves ? c / 2 : c)),
@@ -83,11 +84,13 @@ static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, ui
 /* BT: n runs along memory in b, not k. */
 template <int T, int ROWS, bool BT> struct gemm_few
     : gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false,
-                  SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4> {
+                  SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4, true> {
     static constexpr bool STEPWISE = T == SKR_E4M3;
     static constexpr int BK = SKR_GEMM_TMA_BYTES / (STEPWISE ? 1 : 2), SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
-    typedef gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false, SKR_GEMM_TMA_SHARED - 2048 - SUMS> stages;
-    using stages::advance, stages::base, stages::empty, stages::full, stages::PANEL, stages::STAGE, stages::STAGES;
+    typedef gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false, SKR_GEMM_TMA_SHARED - 2048 - SUMS, true> stages;
+    using stages::advance, stages::apart, stages::base, stages::empty, stages::full, stages::B_BYTES, stages::PANEL,
+        stages::STAGE, stages::STAGES;
+    static constexpr int AHEAD = 2; /* steps that L2 is asked for before the kernel before has ended */
     static_assert((2 * STAGES + 2) * 8 <= 1024, "what the alignment leaves of 2048");
 
     const skr_gemm_job &job;
@@ -100,7 +103,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
     }
 
     __device__ __forceinline__ gemm_few(const skr_gemm_job &j, uint32_t at)
-        : stages{at, at + STAGES * STAGE + SUMS, at + STAGES * (STAGE + 8) + SUMS, 1}, job(j),
+        : stages{at, at + STAGES * STAGE + SUMS, at + STAGES * (STAGE + 8) + SUMS, 1, j.work.rows == 64}, job(j),
           sums(at + STAGES * STAGE), arrived(empty + STAGES * 8), taken(arrived + 8), cluster(j.work.cluster),
           cut(31 - __clz(cluster)), rank((int)cluster_rank()), unit((int)blockIdx.x >> cut),
           tiles(j.work.tiles_n * j.work.batches)
@@ -122,6 +125,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
         __syncthreads();
         if (cluster > 1)
             cluster_arrive();
+        ask_ahead();
     }
 
     /* The steps of k that this block takes: from step_at(rank) to step_at(rank + 1). */
@@ -133,28 +137,54 @@ template <int T, int ROWS, bool BT> struct gemm_few
     __device__ __forceinline__ void place(int tile, int &col, int &z) const
     {
         z = job.work.batches > 1 ? tile / job.work.tiles_n : 0;
-        col = (tile - z * job.work.tiles_n) * SKR_GEMM_FEW_COLUMNS;
+        col = (tile - z * job.work.tiles_n) * job.work.rows;
+    }
+
+    /* Where b's panel 0 or 1 of a step is: more columns of the same k's, or the next k's of the same columns. */
+    __device__ __forceinline__ void panel_at(int step, int panel, int col, int &k, int &n) const
+    {
+        k = (apart ? 2 * step + panel : step) * BK;
+        if (job.gated == SKR_GEMM_HALVES)
+            n = col / 2 + panel * (int)(job.n / 2);
+        else
+            n = apart ? col : col + 64 * panel;
+    }
+
+    /* The first of b that this block will read. Kernels before this one may still be running, and write it: L2 is where
+     * they write. */
+    __device__ __forceinline__ void ask_ahead() const
+    {
+        int col, z, k, n, step = step_at(rank) + (int)threadIdx.x / 2;
+        if (threadIdx.x < 2 * AHEAD && step < step_at(rank + 1)) {
+            place(unit, col, z);
+            panel_at(step, threadIdx.x % 2, col, k, n);
+            tensor_ask(&job.work.b, BT ? n : k, BT ? k : n, job.work.batch_b ? z : 0);
+        }
     }
 
     __device__ __forceinline__ void produce() const
     {
         if (threadIdx.x == 256) {
-            const bool halves = job.gated == SKR_GEMM_HALVES;
+            const int bytes = 2 * PANEL + (apart ? 2 : 1) * B_BYTES;
             int stage = 0, phase = 0, first = step_at(rank), last = step_at(rank + 1);
 #pragma unroll 1
             for (int tile = unit; tile < tiles; tile += job.work.cut.units) {
                 int col, z;
                 place(tile, col, z);
                 int za = job.work.batch_a ? z : 0, zb = job.work.batch_b ? z : 0;
-                int left = halves ? col / 2 : col, right = left + (halves ? (int)(job.n / 2) : 64);
 #pragma unroll 1
-                for (int k = first; k < last; k++) {
+                for (int step = first; step < last; step++) {
                     uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
+                    int k, l, left, right;
+                    panel_at(step, 0, col, k, left);
+                    panel_at(step, 1, col, l, right);
                     barrier_wait(empty + stage * 8, phase ^ 1);
-                    barrier_expect(barrier, STAGE);
-                    tensor_load_once(at, &job.work.b, barrier, BT ? left : k * BK, BT ? k * BK : left, zb);
-                    tensor_load_once(at + PANEL, &job.work.b, barrier, BT ? right : k * BK, BT ? k * BK : right, zb);
-                    tensor_load(at + 2 * PANEL, &job.work.a, barrier, k * BK, 0, za);
+                    barrier_expect(barrier, bytes);
+                    tensor_load_once(at, &job.work.b, barrier, BT ? left : k, BT ? k : left, zb);
+                    tensor_load_once(at + PANEL, &job.work.b, barrier, BT ? right : l, BT ? l : right, zb);
+                    tensor_load(at + 2 * PANEL, &job.work.a, barrier, k, 0, za);
+                    if (apart)
+                        tensor_load(at + 2 * PANEL + B_BYTES, &job.work.a, barrier, l, 0, za);
                     advance(stage, phase);
                 }
             }
@@ -191,11 +221,11 @@ template <int T, int ROWS, bool BT> struct gemm_few
         return (ROWS == 64 ? 5 : 3) - cut;
     }
 
-    /* A block has 16 bytes for each sender, group of 4 lanes (64 in a block) and pair of rows that it owns: columns c
+    /* A block has 16 bytes for each group of 4 lanes (64 in a sending block) and pair of rows that it owns: columns c
      * and c + 8 of both. */
-    __device__ __forceinline__ uint32_t place_of(int sender, int group, int pair) const
+    __device__ __forceinline__ uint32_t place_of(int group, int pair) const
     {
-        return sums + (((sender * 64 + group) << pairs_shift()) + pair) * 16;
+        return sums + ((group << pairs_shift()) + pair) * 16;
     }
 
     __device__ __forceinline__ void send(const float (&d)[ROWS / 2], int thread) const
@@ -203,7 +233,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
 #pragma unroll
         for (int j = 0; j < ROWS / 8; j++) {
             int p = j * 4 + (thread & 3), owner = p >> pairs_shift();
-            uint32_t to = place_of(rank, thread / 4, p & ((1 << pairs_shift()) - 1));
+            uint32_t to = place_of(rank * 64 + thread / 4, p & ((1 << pairs_shift()) - 1));
             if (owner == rank)
                 shared_store16(to, d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
             else
@@ -212,19 +242,19 @@ template <int T, int ROWS, bool BT> struct gemm_few
         }
     }
 
-    /* Of a pair of rows and a warp's 16 columns, the sums of all senders, in the order of k: x[2 i + h] has 8 columns,
+    /* Of a pair of rows and 16 columns, the sums of all senders, in the order of their k's: x[2 i + h] has 8 columns,
      * the first or second 8, of row i. */
-    __device__ __forceinline__ void gather(int pair, int warp, float (&x)[4][8]) const
+    __device__ __forceinline__ void gather(int pair, int sixteen, float (&x)[4][8]) const
     {
 #pragma unroll
         for (int i = 0; i < 32; i++)
             x[i / 8][i % 8] = 0.0f;
 #pragma unroll 1
-        for (int r = 0; r < cluster; r++)
+        for (int group = sixteen * 8; group < cluster * 64; group += job.work.rows / 2)
 #pragma unroll
             for (int g = 0; g < 8; g++) {
                 float f[4];
-                unpack<SKR_F32>(shared_load16(place_of(r, warp * 8 + g, pair)), f);
+                unpack<SKR_F32>(shared_load16(place_of(group + g, pair)), f);
                 x[0][g] += f[0], x[2][g] += f[1], x[1][g] += f[2], x[3][g] += f[3];
             }
     }
@@ -250,22 +280,23 @@ template <int T, int ROWS, bool BT> struct gemm_few
     {
         static_assert(ROWS <= 64, "a thread has 16 columns of one pair");
         const int pairs = 1 << pairs_shift(), first = rank * pairs * 2;
-        const int pair = thread & (pairs - 1), warp = thread >> pairs_shift();
+        const int pair = thread & (pairs - 1), sixteen = thread >> pairs_shift();
+        const bool mine = sixteen < job.work.rows / 16;
         float x[4][8];
-        if (warp < 8)
-            gather(pair, warp, x);
+        if (mine)
+            gather(pair, sixteen, x);
         if (job.work.plain) {
-            if (warp < 8)
-                write_plain(first + pair * 2, col + warp * 16, z, x);
+            if (mine)
+                write_plain(first + pair * 2, col + sixteen * 16, z, x);
             return;
         }
         consumers_sync();
-        if (warp < 8)
+        if (mine)
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int c = 0; c < 8; c += 4)
-                    shared_store16(gemm_few_at(sums, pair * 2 + i / 2, warp * 16 + i % 2 * 8 + c), x[i][c], x[i][c + 1],
+                    shared_store16(gemm_few_at(sums, pair * 2 + i / 2, sixteen * 16 + i % 2 * 8 + c), x[i][c], x[i][c + 1],
                                    x[i][c + 2], x[i][c + 3]);
         consumers_sync();
         gemm_few_options(job, sums, col, z, first, pairs * 2);

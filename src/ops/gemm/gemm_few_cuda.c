@@ -34,16 +34,16 @@ static saker_status bind_maps(skr_call *call, void *opaque)
     return skr_tensor_map_3d(call, &box[1], &job->work.b);
 }
 
-/* Microseconds with clusters of so many blocks on an H200: a step of k is 16 KiB of b, which takes a block 0.25 us
- * alone, and from 66 blocks on they share the memory. A cluster lies in one group of SMs, whose sizes differ from chip
+/* Microseconds with clusters of so many blocks on an H200: a step of k is 16 KiB of b, which takes a block 0.3 us
+ * alone, and from 80 blocks on they share the memory. A cluster lies in one group of SMs, whose sizes differ from chip
  * to chip: 32 clusters of 4 did not fit on 132 SMs, so larger ones than 2 are given three quarters of them. */
 static double estimate(const skr_target *target, int64_t tiles, int64_t steps, int cluster, int64_t *units)
 {
     int64_t sms = cluster > 2 ? target->n_sms * 3 / 4 : target->n_sms;
     *units = skr_min(tiles, skr_max(1, sms / cluster));
-    double busy = (double)(*units * cluster) / target->n_sms, step = busy < 0.5 ? 0.25 : 0.5 * busy;
+    double busy = (double)(*units * cluster) / target->n_sms, step = busy < 0.6 ? 0.3 : 0.5 * busy;
     int64_t waves = skr_ceil_div(tiles, *units);
-    return (double)waves * ((double)skr_ceil_div(steps, cluster) * step + (cluster > 1 ? 1 : 0));
+    return (double)waves * ((double)skr_ceil_div(steps, cluster) * step + (cluster > 1 ? 0.6 : 0));
 }
 
 static double choose_cluster(const skr_target *target, skr_gemm_work *t)
@@ -94,22 +94,25 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
     skr_gemm_work *t = &job->work;
     skr_matrix_box box[2];
     int at = skr_gemm_along(&job->a, job->m, job->k), bt = skr_gemm_along(&job->b, job->k, job->n), i = 0;
-    int64_t tiles_n = skr_ceil_div(job->n, SKR_GEMM_FEW_COLUMNS);
+    bool halves = job->gated == SKR_GEMM_HALVES;
+    int64_t columns = halves ? SKR_GEMM_FEW_COLUMNS : SKR_GEMM_FEW_COLUMNS / 2, tiles_n = skr_ceil_div(job->n, columns);
+    int64_t ks = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type) * (halves ? 1 : 2);
     if (job->m > SKR_GEMM_FEW_MOST || at != 0 || bt < 0 || tiles_n * job->batch.m > 1 << 24)
         return -1;
     t->bt = !bt; /* of b [K, N] the first index is k */
     if (t->bt && job->a.at.type == SKR_E4M3)
         return -1;
-    if (t->bt && job->gated == SKR_GEMM_HALVES && job->n / 2 % 8)
+    if (t->bt && halves && job->n / 2 % 8)
         return -1;
     while (shapes[i].type != job->a.at.type || shapes[i].bt != t->bt || shapes[i].rows < job->m)
         i++;
+    t->rows = (int32_t)columns;
     t->columns = shapes[i].rows;
     t->tiles_n = (int32_t)tiles_n;
     t->batches = (int32_t)job->batch.m;
     t->batch_a = job->batch.m > 1 && job->a.at.stride[0] != 0;
     t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
-    t->steps = (int32_t)skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type));
+    t->steps = (int32_t)skr_ceil_div(job->k, ks);
     t->store = in_vectors(job);
     t->plain = t->store && skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR;
     *us = choose_cluster(target, t);
@@ -132,8 +135,8 @@ bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     plan->bind = bind_maps;
     plan->bind_job = job;
     plan->variant = shapes[i].variant;
-    skr_why(plan, "%d tiles of 128 columns, %d blocks in a cluster, %d k steps, %d clusters, about %.0f us",
-            t->tiles_n * t->batches, t->cluster, t->steps, t->cut.units, us);
+    skr_why(plan, "%d tiles of %d columns, %d blocks in a cluster, %d k steps, %d clusters, about %.0f us",
+            t->tiles_n * t->batches, t->rows, t->cluster, t->steps, t->cut.units, us);
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[i];
     step->grid = (uint32_t)(t->cut.units * t->cluster);

@@ -65,14 +65,15 @@ SKR_DEVICE uint32_t gemm_uniform(uint32_t x)
     return __shfl_sync(0xffffffff, x, 0);
 }
 
-/* ROOM: bytes for all stages. */
-template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_stages {
+/* ROOM: bytes for all stages. APART: a stage has room for a second operand of each warpgroup. */
+template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM, bool APART = false> struct gemm_stages {
     typedef gemm_mma<A, B, BN, AT, BT> mma;
-    static constexpr int PANEL = 64 * 128, A_BYTES = BM * 128, B_BYTES = BN * 128, STAGE = A_BYTES + B_BYTES;
-    static constexpr int STAGES = ROOM / STAGE;
+    static constexpr int PANEL = 64 * 128, A_BYTES = BM * 128, B_BYTES = BN * 128;
+    static constexpr int STAGE = A_BYTES + B_BYTES * (APART ? 2 : 1), STAGES = ROOM / STAGE;
 
     uint32_t base, full, empty; /* stages, their barriers */
     int sharers;                /* 2: two blocks of a cluster write to each other's stages */
+    bool apart;                 /* APART: the second warpgroup has a second operand of its own */
 
     /* By one thread, before barrier_init_done(). Short, for code comes from memory the first time. */
     __device__ __forceinline__ void init_stages() const
@@ -88,6 +89,12 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     {
         if (++stage == STAGES)
             stage = 0, phase ^= 1;
+    }
+
+    /* Where this warpgroup's second operand is in a stage. */
+    __device__ __forceinline__ uint32_t second() const
+    {
+        return A_BYTES + (APART ? gemm_uniform(apart ? threadIdx.x / 128 * B_BYTES : 0) : 0);
     }
 
     /* This warpgroup has read the stage: tells every block that writes to it. */
@@ -107,13 +114,13 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
     __device__ __forceinline__ void multiply(S (&d)[N], int steps, int &stage, int &phase, const F &arrived) const
     {
         int last = -1;
-        const uint32_t panel = gemm_uniform(threadIdx.x / 128 * PANEL);
+        const uint32_t panel = gemm_uniform(threadIdx.x / 128 * PANEL), other = second();
         constexpr int A_STEP = AT ? 128 : 2, B_STEP = BT ? 128 : 2;
         for (int k = 0; k < steps; k++) {
             uint32_t at = gemm_uniform(base + stage * STAGE);
             barrier_wait(full + stage * 8, phase);
             arrived(at, k);
-            uint64_t a = wgmma_tile(at + panel, AT ? PANEL : 16), b = wgmma_tile(at + A_BYTES, BT ? PANEL : 16);
+            uint64_t a = wgmma_tile(at + panel, AT ? PANEL : 16), b = wgmma_tile(at + other, BT ? PANEL : 16);
             pin<COUNT>(d);
             wgmma_begin();
 #pragma unroll
@@ -160,7 +167,7 @@ template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM> struct gemm_
             if (arrives) {
                 uint32_t at = gemm_uniform(base + stage * STAGE);
                 barrier_wait(full + stage * 8, phase);
-                a = wgmma_tile(at + gemm_uniform(threadIdx.x / 128 * PANEL), 16), b = wgmma_tile(at + A_BYTES, 16);
+                a = wgmma_tile(at + gemm_uniform(threadIdx.x / 128 * PANEL), 16), b = wgmma_tile(at + second(), 16);
             }
             if (i < ALL) {
                 wgmma_pin(part[i % 2]);
