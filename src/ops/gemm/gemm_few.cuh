@@ -6,8 +6,9 @@
  * halves, 64 columns of one half, and a block has 128. One more warp has the copy engine fill a ring of stages, as many
  * as fit. Where there are few tiles, k is cut over the blocks of a cluster, for one block gets 80 GB/s from the copy
  * engine and no more. Each block owns the sums of some rows of a: the others send it theirs, and it adds them in one
- * order. Blocks stay and walk over the tiles, and the stages of the next one fill while sums are exchanged and written. Sums of fp8 products
- * leave the tensor cores after every step, as in gemm_tma.cuh, whether or not they may stay: b is waited for anyway.
+ * order. Blocks stay and walk over the tiles, and the stages of the next one fill while sums are exchanged and
+ * written. Sums of fp8 products leave the tensor cores after every step, as in gemm_tma.cuh, whether or not they may
+ * stay: b is waited for anyway.
  * Such a kernel takes ten microseconds, and code that nobody has run yet comes from memory as slowly as data: what a
  * product without options runs through is short, and the rest is a call. */
 #ifndef SKR_GEMM_FEW_CUH
@@ -296,8 +297,8 @@ template <int T, int ROWS, bool BT> struct gemm_few
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int c = 0; c < 8; c += 4)
-                    shared_store16(gemm_few_at(sums, pair * 2 + i / 2, sixteen * 16 + i % 2 * 8 + c), x[i][c], x[i][c + 1],
-                                   x[i][c + 2], x[i][c + 3]);
+                    shared_store16(gemm_few_at(sums, pair * 2 + i / 2, sixteen * 16 + i % 2 * 8 + c), x[i][c],
+                                   x[i][c + 1], x[i][c + 2], x[i][c + 3]);
         consumers_sync();
         gemm_few_options(job, sums, col, z, first, pairs * 2);
     }
