@@ -249,7 +249,8 @@ SAKER_API saker_status saker_explain(saker_context *ctx, const char *op, const v
 
 /* ================================================================ 5. Operations
  *
- * M rows of width N: the last dimension is N with stride 1, all dimensions before it are rows, with any strides.
+ * M rows of width N: the last dimension is N with stride 1, all dimensions before it are rows, with any strides (those
+ * that lie as one in all tensors of a call count as one; four may remain, or it is UNSUPPORTED).
  * "float" is f32, f16 or bf16; each tensor of a call may have its own float type. Sums are in f32 (f64 for long ones);
  * results are rounded once, to nearest even. Tensors marked ? are optional (NULL). */
 
@@ -477,7 +478,8 @@ SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *a
  * its shape is x's after broadcasting (missing leading dimensions, and sizes of 1, are repeated). With causal, element
  * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row
  * sees everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity
- * in s gives NaN along the whole dimension, and nowhere else. y may be x (the same memory, exactly). Elements that are
+ * in s gives NaN along the whole dimension, and nowhere else; a scale * x that f32 does not hold may count as infinite.
+ * y may be x (the same memory, exactly). Elements that are
  * neighbours in memory are added in another order than those that are not: x [N, 1] along its first dimension may have
  * other last bits than a column of [N, 2]. */
 typedef struct saker_softmax_args {
@@ -627,7 +629,8 @@ typedef enum saker_rope_scaling {
 /* rope: rotates pairs of columns of each head of q and k by position * frequency: (a, b) becomes (a cos - b sin, b cos
  * + a sin). Pair i is columns (i, i + R/2), or (2i, 2i + 1) with interleaved; columns from R on are copied.
  *
- * cos and sin are tables [positions, R/2], of one type; without them angle_i = position * f_i, from base and scaling,
+ * cos and sin are tables [positions, R/2], of one type, used as they are (scaling, attention_factor and base are not
+ * given with them); without them angle_i = position * f_i, from base and scaling,
  * and cos and sin are multiplied by attention_factor. Angles are formed and reduced in f64: off by at most |angle|
  * 2^-50, so that at position 1e6 cos and sin are as good as f32 is. The position of a token is its place in its
  * sequence plus offsets[b], or positions[b, s]. With cu_seqlens (layout thd) sequence b is tokens cu_seqlens[b] to
@@ -844,7 +847,9 @@ typedef enum saker_gemm_schedule {
  * GROUP scaling f16, bf16 or i8 activations with i8 or i4 weights (i8 with i4 only). c, bias, d, pre and saved are
  * float, each its own type; sums are in f32 (f32 products are true f32). With d of type i32 (from i8 and from i32) the
  * result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales and no
- * activation; dbias is not given. An i4 matrix is packed along a dimension of stride 1; all its other strides are even.
+ * activation; dbias is not given. With other d the sums of i8 (with GROUP, of each group) are i32 as well: up to 131071
+ * k's they fit whatever a and b are, beyond it they may wrap. An i4 matrix is packed along a dimension of stride 1; all
+ * its other strides are even.
  *
  * Hopper's tensor cores keep about 13 bits of a sum of fp8 products. There the sums of each 128 k's are added in f32;
  * with fast_accum they need not be, which is faster and less exact the longer K is. The CPU and the kernels for other
@@ -993,7 +998,7 @@ typedef enum saker_id_rule {
  * Sums are f32. p is rounded to v's type before it multiplies v, where that is a half type. Quantised q, k, v:
  *   i8 q, k, v             scores from exact integer sums times scale and descales; p and v are in o's type
  *   i8 q, k, v and p_scale e^(s - the maximum so far) is quantised too: round(p / p_scale), at most 127; then dropout
- *   float q, i8 k, v       k and v are brought to q's type before each product
+ *   float q, i8 k, v       k and v are brought to q's type before each product, or stay f32 where that is multiplied
  *   e4m3 q, k, v           as the first, in fp8
  * value = code * descale. A descale is f32 [H], [B, H] or, with descale_block n, [B, H, ceil(S / n)]: one for n
  * neighbouring tokens (thd: of the longest S). H is Hq for q_descale and Hk for the others; e4m3: Hk for all, and no

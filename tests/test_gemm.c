@@ -241,6 +241,36 @@ static void check_refusals(void)
     saker_context_destroy(lower);
 }
 
+/* What went into the panels has to be what gemm is given, at every level alike. */
+static void check_packed_scales(void)
+{
+    enum { M = 3, N = 24, K = 32 };
+    static uint16_t a[M * K];
+    static int8_t b[K * N], zero[2 * N];
+    static float scale[2 * N], d[M * N];
+    static _Alignas(64) char memory[(N + 64) * (K + 64) * 4 + 4096];
+    saker_tensor at = SAKER_TENSOR(a, SAKER_F16, M, K), raw = SAKER_TENSOR(b, SAKER_I8, K, N);
+    saker_tensor scales = SAKER_TENSOR(scale, SAKER_F32, 2, N), zeros = SAKER_TENSOR(zero, SAKER_I8, 2, N);
+    saker_tensor packed = SAKER_TENSOR(memory, SAKER_I8, K, N), out = SAKER_TENSOR(memory, SAKER_U8, sizeof memory);
+    saker_tensor dt = SAKER_TENSOR(d, SAKER_F32, M, N);
+    saker_gemm_pack_args p = {.struct_size = sizeof p, .b = &raw, .packed = &out, .group = K / 2};
+    p.scaling = SAKER_GEMM_SCALE_GROUP, p.for_a = SAKER_GEMM_FOR_F16;
+    saker_gemm_args args = {.struct_size = sizeof args, .a = &at, .b = &packed, .d = &dt, .b_packed = 1};
+    args.scaling = SAKER_GEMM_SCALE_GROUP, args.group = K / 2;
+    for (int had = 0; had < 3; had++)
+        for (int has = 1; has < 3; has++) {
+            p.b_scale = had ? &scales : NULL, p.b_zero = had > 1 ? &zeros : NULL;
+            args.b_scale = &scales, args.b_zero = has > 1 ? &zeros : NULL;
+            CHECK_TEXT(saker_gemm_pack(ctx, &p) == SAKER_OK, "%s", saker_context_error(ctx));
+            if (had == has)
+                CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+            else
+                refused(&args, had > 1 ? "with b_scale and with b_zero"
+                               : had   ? "with b_scale and without b_zero"
+                                       : "without b_scale and without b_zero");
+        }
+}
+
 /* Refusals of pre, and of the scales of groups: who says how large they are. */
 static void check_shapes_refused(void)
 {
@@ -356,6 +386,7 @@ static void check_level(void)
         if (c.use & SUITE_CHECK && i % every == 0)
             check_case(s, &c);
     check_refusals();
+    check_packed_scales();
     check_shapes_refused();
     check_turned();
     check_largest_sums();

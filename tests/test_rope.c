@@ -213,6 +213,14 @@ static void sentences(void)
     refused(&a, "cos has 2 rows, expected at least 3 (the length of q)");
     a.scaling = SAKER_ROPE_LINEAR;
     refused(&a, "scaling is given with cos");
+    a.scaling = SAKER_ROPE_NONE, a.attention_factor = 0.5f;
+    refused(&a, "attention_factor is given with cos");
+    a.attention_factor = 1, a.base = 5e5;
+    refused(&a, "base is given with cos");
+    int32_t none[1];
+    saker_tensor no_q = SAKER_TENSOR(q.device, SAKER_F32, 0, 3, 2, 6), no_offsets = SAKER_TENSOR(none, SAKER_I32, 0);
+    a.base = 10000, a.q = a.q_out = &no_q, a.offsets = &no_offsets; /* positions come from offsets: no row is needed */
+    CHECK_TEXT(saker_rope(ctx, &a) == SAKER_OK, "an empty batch with offsets: %s", saker_context_error(ctx));
     release(&q), release(&out);
 }
 

@@ -273,8 +273,9 @@ static void pack_block(const job_t *job, int64_t h, int64_t b, const seq_t *s, i
                           dequantise_k ? scale : NULL, room);
     pack_rows(c->s_kind, &c->s_tile, k, n, job->d, k_panel(job, h, s->k_row + j0));
     for (int64_t r = 0; r < n; r++) {
-        bad[r] = !is_finite(job->v.type, job->v.data, v_at + r * job->v.token, job->d_v);
         scale[r] = dequantise_v ? scale_at(&job->v_descale, b, h, scale_block(job, j0 + r)) : 1;
+        bad[r] =
+            !__builtin_isfinite(scale[r]) || !is_finite(job->v.type, job->v.data, v_at + r * job->v.token, job->d_v);
     }
     staged v = stage_rows(c->v_kind, job->v.type, job->v.data, v_at, job->v.token, n, job->d_v, bad,
                           dequantise_v ? scale : NULL, room);

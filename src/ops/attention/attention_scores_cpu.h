@@ -265,7 +265,8 @@ static void make_scores(const panel_t *p, int64_t j0, int n, const float *extra,
     if (job->descale_block && job->mode != SKR_ATTENTION_I8_KV)
         scale_blocks(p, j0, n, s);
     if (job->softcap != 0) {
-        cap_scores(all, factor / job->softcap, job->softcap, s, slope);
+        float unit = factor / job->softcap, most = 0x1.fffffep127f; /* not infinite: a score of 0 stays 0 */
+        cap_scores(all, unit > most ? most : unit < -most ? -most : unit, job->softcap, s, slope);
         factor = 1;
     }
     if (job->slopes.data && !by_positions(job)) {

@@ -144,7 +144,7 @@ SKR_INLINE skr_ce_coef skr_ce_coef_of(const skr_ce_scale *s, float z_loss, int v
     k.b = g * (s->hard * weight);
     k.c = g * s->k;
     k.a += s->k != 0.0f ? g * (s->hard * weight + s->smooth) : k.b;
-    if (z_loss != 0.0f)
+    if (z_loss != 0.0f && grad != 0.0f) /* lse may be NaN, and gradients of 0 stop that */
         k.a += grad * s->z * (2.0f * z_loss * lse);
     return k;
 }

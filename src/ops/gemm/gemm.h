@@ -154,7 +154,8 @@ typedef struct skr_gemm_job {
 /* What begins a packed b: everything that its panels depend on. */
 typedef struct skr_gemm_tag {
     char magic[8], level[16];
-    int32_t kind, type, gated, scaling;
+    int16_t kind, type, gated, scaling;
+    int32_t scales, zeros; /* b_scale and b_zero are given, and may be in the panels */
     skr_gemm_tile tile;
     int64_t n, k, group, seg, segs, seg_pad, n_blocks, n_panels;
 } skr_gemm_tag;

@@ -247,11 +247,13 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
 
 skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level)
 {
-    skr_gemm_tag tag = {.magic = "skrpck2",
+    skr_gemm_tag tag = {.magic = "skrpck3",
                         .kind = job->kind,
                         .type = job->b.at.type,
                         .gated = job->gated,
                         .scaling = skr_gemm_scaled_in_k(job) ? job->scaling : SKR_GEMM_NONE,
+                        .scales = skr_gemm_scaled_in_k(job) && job->b_scale.at.data,
+                        .zeros = skr_gemm_scaled_in_k(job) && job->b_zero.at.data,
                         .tile = job->tile,
                         .n = job->n,
                         .k = job->k,
@@ -284,8 +286,11 @@ static saker_status open_packed(skr_call *call, skr_gemm_job *job, const char *l
         return skr_fail(call, SAKER_INVALID_ARG, "b has shape [%lld, %lld], but a matrix [%lld, %lld] was packed",
                         (long long)want.k, (long long)want.n, (long long)tag.k, (long long)tag.n);
     if (memcmp(&tag, &want, sizeof tag))
-        return skr_fail(call, SAKER_INVALID_ARG,
-                        "b was packed for another type of a or b, or another scaling, group or gated");
+        return skr_fail(
+            call, SAKER_INVALID_ARG,
+            "b was packed for another type of a or b, or another scaling, group or gated, or with%s b_scale "
+            "and with%s b_zero",
+            tag.scales ? "" : "out", tag.zeros ? "" : "out");
     job->packed = data + sizeof tag;
     return SAKER_OK;
 }

@@ -50,6 +50,7 @@ static saker_status bytes_of(skr_call *call, const skr_view *q, const skr_view *
     }
     SKR_TRY(skr_same_shape(call, out, x));
     SKR_TRY(skr_last_contiguous(call, q));
+    out->stride[q->ndim - 1] = 1; /* one byte has any stride, two columns do not */
     for (int i = 0; q->type == SKR_I4 && i < q->ndim - 1; i++) {
         if (q->stride[i] % 2 && q->shape[i] > 1 && q->count)
             return skr_fail(call, SAKER_INVALID_ARG,

@@ -232,10 +232,8 @@ static saker_status check_table(skr_call *call, const skr_view *v, const skr_vie
     SKR_TRY(skr_last_contiguous(call, s));
     if (s->type != c->type)
         return skr_fail(call, SAKER_INVALID_ARG, "sin and cos differ in type, expected one type for both");
-    if (job->angles.scaling)
-        return skr_fail(call, SAKER_INVALID_ARG, "scaling is given with cos: tables are used as they are");
     job->table_rows = c->shape[0];
-    bool by_place = !job->positions && !job->offsets && !job->cu;
+    bool by_place = !v[POSITIONS - COS].present && !v[OFFSETS - COS].present && !v[CU - COS].present;
     if (job->table_rows < (by_place ? job->length : 1) && job->length)
         return skr_fail(call, SAKER_INVALID_ARG, "cos has %lld rows, expected at least %lld (the length of %s)",
                         (long long)c->shape[0], (long long)(by_place ? job->length : 1), q->name);
@@ -349,6 +347,18 @@ static saker_status check_angles(skr_call *call, const options *o, int64_t rotar
     return SAKER_OK;
 }
 
+/* Of the options that make angles, those that differ from what a caller who has tables leaves or fills in. */
+static saker_status check_unused(skr_call *call, const options *o)
+{
+    const char *given = o->scaling                                             ? "scaling"
+                        : o->attention_factor != 0 && o->attention_factor != 1 ? "attention_factor"
+                        : o->base != 0 && o->base != 10000                     ? "base"
+                                                                               : NULL;
+    if (given)
+        return skr_fail(call, SAKER_INVALID_ARG, "%s is given with cos: tables are used as they are", given);
+    return SAKER_OK;
+}
+
 /* ---------------------------------------------------------------- check */
 
 /* What both ops ask of q (or its gradient) and of everything that says where its tokens are. v points at COS. */
@@ -377,6 +387,8 @@ static saker_status check_common(skr_call *call, const skr_view *q, const skr_vi
     SKR_TRY(check_rotary(call, v, q, o->rotary_dim, job));
     SKR_TRY(check_angles(call, o, job->r, &job->angles));
     SKR_TRY(check_positions(call, v, q, o->layout, job));
+    if (v[0].present)
+        SKR_TRY(check_unused(call, o));
     SKR_TRY(check_table(call, v, q, job));
     SKR_TRY(check_weight(call, &v[Q_WEIGHT - COS], q, o->norm, &job->weight[0]));
     SKR_TRY(check_weight(call, &v[K_WEIGHT - COS], q, o->norm, &job->weight[1]));

@@ -250,7 +250,8 @@ static float max_of(int type, const char *x, float scale, int64_t n)
 }
 
 /* Up to here m may be rounded: all exponents of a row are off by the same, at most 1/2, which cancels. From 1.5e9 on it
- * could be more than exp takes. The exponents of a far row are (x - top) * scale, top being the largest x. */
+ * could be more than exp takes, and it may be infinite where no x is. The exponents of a far row are (x - top) * scale,
+ * top being the largest x. */
 #define FAR 0x1p24f
 
 /* (sign * x - m) * times: sign is that of scale, and one half where the difference could overflow, but not its product
@@ -276,11 +277,13 @@ static void far_chunk(const far_row *f, int type, const char *x, float *a, int64
     }
 }
 
-/* The end of rows() for a far row: the same sweeps over its exponents. */
-static void far_rest(const job_t *job, int type, const char *x, char *y, float *e)
+/* The end of rows() for a far row: the same sweeps over its exponents. False: it is not one, an x is infinite. */
+static bool far_rest(const job_t *job, int type, const char *x, char *y, float *e)
 {
     float top, a[CHUNK];
     far_row f = far_of(type, x, job->scale, job->n, &top);
+    if (__builtin_fabsf(top) > 0x1.fffffep127f)
+        return false;
     int xb = skr_type_bytes(type), yt = job->y.type, yb = skr_type_bytes(yt);
     double sum = 0;
     for (int64_t i = 0; i < job->n; i += CHUNK) {
@@ -298,6 +301,7 @@ static void far_rest(const job_t *job, int type, const char *x, char *y, float *
             products[yt](e + i, y + i * yb, r.factor, len, 0);
         }
     }
+    return true;
 }
 
 static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
@@ -317,10 +321,8 @@ static void rows(const job_t *job, int64_t begin, int64_t end, float *scratch)
             s = (const char *)scratch;
         }
         float m = max_of(type, s, scale, n), *e = scratch ? scratch : (float *)y;
-        if (plain && __builtin_fabsf(m) >= FAR && __builtin_fabsf(m) <= 0x1.fffffep127f) {
-            far_rest(job, type, s, y, e);
+        if (plain && __builtin_fabsf(m) >= FAR && far_rest(job, type, s, y, e))
             continue;
-        }
         double sum = 0;
         for (int64_t i = 0; i < n; i += CHUNK) {
             const char *ahead = a.rows ? ahead_at(&a, &job->rows, &job->x, row, end, i * xb) : next + i * xb;

@@ -1,0 +1,170 @@
+/* test_edges.c - single calls at the edges of what the cases vary: NaN where a gradient is 0 or nobody looks, a cap
+ * near 0, a stride that does not count. Every level. SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "check.h"
+#include "saker.h"
+
+static saker_context *ctx;
+static const char *level;
+
+static void ran(saker_status got, const char *what)
+{
+    CHECK_TEXT(got == SAKER_OK, "%s: %s: %s", level, what, saker_context_error(ctx));
+}
+
+/* A row whose gradient is 0 gets zeros whatever its logits hold, with z_loss too. */
+static void stopped_gradient(void)
+{
+    float logits[2][4] = {{NAN, 1, 2, 3}, {0, 1, 2, 3}}, grad[2] = {0, 1}, lse[2], out[2][4];
+    int32_t target[2] = {1, 2};
+    saker_tensor x = SAKER_TENSOR(logits, SAKER_F32, 2, 4), t = SAKER_TENSOR(target, SAKER_I32, 2);
+    saker_tensor g = SAKER_TENSOR(grad, SAKER_F32, 2), l = SAKER_TENSOR(lse, SAKER_F32, 2);
+    saker_tensor d = SAKER_TENSOR(out, SAKER_F32, 2, 4);
+    saker_cross_entropy_args f = {.struct_size = sizeof f,
+                                  .logits = &x,
+                                  .target = &t,
+                                  .grad = &g,
+                                  .lse = &l,
+                                  .dlogits = &d,
+                                  .z_loss = 0.1f,
+                                  .reduction = SAKER_REDUCE_NONE};
+    saker_cross_entropy_backward_args b = {.struct_size = sizeof b,
+                                           .logits = &x,
+                                           .target = &t,
+                                           .grad = &g,
+                                           .lse = &l,
+                                           .dlogits = &d,
+                                           .z_loss = 0.1f,
+                                           .reduction = SAKER_REDUCE_NONE};
+    for (int backward = 0; backward < 2; backward++) {
+        memset(out, 0x7f, sizeof out);
+        ran(backward ? saker_cross_entropy_backward(ctx, &b) : saker_cross_entropy(ctx, &f), "cross_entropy");
+        for (int i = 0; i < 4; i++)
+            CHECK_TEXT(out[0][i] == 0 && isfinite(out[1][i]), "%s: backward %d: %g and %g in column %d", level,
+                       backward, (double)out[0][i], (double)out[1][i], i);
+    }
+}
+
+/* Products beyond f32 of numbers that are not: as if they were exact. */
+static void beyond_f32(void)
+{
+    static const float x[][4] = {{3e38f, 1, 2, 3},
+                                 {-3e38f, -3e38f, -3e38f, -3e38f},
+                                 {INFINITY, 0, 0, 0},
+                                 {-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
+    static const float want[][4] = {{1, 0, 0, 0}, {0.25f, 0.25f, 0.25f, 0.25f}, {NAN, NAN, NAN, NAN}, {0, 0, 0, 0}};
+    float y[4];
+    for (int i = 0; i < 16; i++) {
+        bool log = i / 4 % 2, negative = i / 8;
+        float in[4];
+        for (int c = 0; c < 4; c++)
+            in[c] = negative ? -x[i % 4][c] : x[i % 4][c];
+        saker_tensor xt = SAKER_TENSOR(in, SAKER_F32, 1, 4), yt = SAKER_TENSOR(y, SAKER_F32, 1, 4);
+        saker_softmax_args a = {.struct_size = sizeof a, .x = &xt, .y = &yt, .scale = negative ? -3 : 3, .log = log};
+        ran(saker_softmax(ctx, &a), "softmax");
+        for (int c = 0; c < 4; c++) {
+            float expected = log ? logf(want[i % 4][c]) : want[i % 4][c];
+            CHECK_TEXT(isnan(expected) ? isnan(y[c]) : y[c] == expected || fabsf(y[c] - expected) < 1e-6f,
+                       "%s: softmax, case %d, column %d: %g instead of %g", level, i, c, (double)y[c],
+                       (double)expected);
+        }
+    }
+}
+
+enum { KEYS = 256, HEAD = 32, BLOCK = 128 };
+
+/* A descale of values that no query sees has no effect; one that is seen has. */
+static void unseen_descale(float bad)
+{
+    static int8_t q[HEAD], k[KEYS * HEAD], v[KEYS * HEAD];
+    static float o[2][HEAD], scales[KEYS / BLOCK], broken[KEYS / BLOCK];
+    static uint8_t seen[KEYS];
+    for (int i = 0; i < KEYS * HEAD; i++)
+        k[i] = (int8_t)(i * 37 % 200 - 100), v[i] = (int8_t)(i * 11 % 50);
+    for (int i = 0; i < HEAD; i++)
+        q[i] = (int8_t)(i * 5 % 90 - 40);
+    saker_tensor qt = SAKER_TENSOR(q, SAKER_I8, 1, 1, 1, HEAD), kt = SAKER_TENSOR(k, SAKER_I8, 1, KEYS, 1, HEAD);
+    saker_tensor vt = SAKER_TENSOR(v, SAKER_I8, 1, KEYS, 1, HEAD), mask = SAKER_TENSOR(seen, SAKER_U8, 1, KEYS);
+    saker_tensor one = SAKER_TENSOR((float[]){0.01f}, SAKER_F32, 1, 1, 1);
+    saker_tensor same = SAKER_TENSOR(scales, SAKER_F32, 1, 1, KEYS / BLOCK);
+    saker_tensor other = SAKER_TENSOR(broken, SAKER_F32, 1, 1, KEYS / BLOCK);
+    for (int i = 0; i < KEYS / BLOCK; i++)
+        scales[i] = broken[i] = 0.02f;
+    broken[1] = bad;
+    for (int p = 0; p < 2; p++)
+        for (int all = 0; all < 2; all++) {
+            memset(seen, 1, sizeof seen);
+            memset(seen + BLOCK, all, KEYS - BLOCK);
+            for (int i = 0; i < 2; i++) {
+                saker_tensor ot = SAKER_TENSOR(o[i], SAKER_F32, 1, 1, 1, HEAD);
+                saker_attention_args a = {.struct_size = sizeof a,
+                                          .q = &qt,
+                                          .k = &kt,
+                                          .v = &vt,
+                                          .o = &ot,
+                                          .key_mask = &mask,
+                                          .q_descale = &one,
+                                          .k_descale = &same,
+                                          .v_descale = i ? &other : &same,
+                                          .descale_block = BLOCK,
+                                          .p_scale = p ? 1.0f / 127 : 0};
+                ran(saker_attention(ctx, &a), "attention");
+            }
+            bool equal = !memcmp(o[0], o[1], sizeof o[0]);
+            CHECK_TEXT(equal != all, "%s: p_scale %d, descale %g, %s: %g instead of %g", level, p, (double)bad,
+                       all ? "seen" : "not seen", (double)o[1][0], (double)o[0][0]);
+        }
+}
+
+/* A score of 0 stays 0 under the smallest cap: the mean of v. */
+static void smallest_cap(void)
+{
+    float q[4] = {0}, k[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {-1, 0, 0, 1}}, v[3] = {1, 2, 6}, o = 0;
+    saker_tensor qt = SAKER_TENSOR(q, SAKER_F32, 1, 1, 1, 4), kt = SAKER_TENSOR(k, SAKER_F32, 1, 3, 1, 4);
+    saker_tensor vt = SAKER_TENSOR(v, SAKER_F32, 1, 3, 1, 1), ot = SAKER_TENSOR(&o, SAKER_F32, 1, 1, 1, 1);
+    saker_attention_args a = {.struct_size = sizeof a, .q = &qt, .k = &kt, .v = &vt, .o = &ot, .softcap = 1e-39f};
+    ran(saker_attention(ctx, &a), "attention");
+    CHECK_TEXT(fabsf(o - 3) < 1e-5f, "%s: softcap 1e-39: %g instead of 3", level, (double)o);
+}
+
+/* Two columns of i4 are one byte, and the stride of one byte is any. */
+static void one_byte(void)
+{
+    float x[3][2] = {{1, 2}, {3, -4}, {0, 5}}, scale[3], y[3][2];
+    uint8_t q[12] = {0};
+    int64_t stride[2] = {4, 7};
+    saker_tensor xt = SAKER_TENSOR(x, SAKER_F32, 3, 2), st = SAKER_TENSOR(scale, SAKER_F32, 3);
+    saker_tensor qt = SAKER_TENSOR(q, SAKER_U8, 3, 1), yt = SAKER_TENSOR(y, SAKER_F32, 3, 2);
+    qt.strides = stride;
+    saker_quantize_args a = {.struct_size = sizeof a, .x = &xt, .q = &qt, .scale = &st, .quant = SAKER_QUANT_ROW};
+    saker_dequantize_args b = {.struct_size = sizeof b, .q = &qt, .y = &yt, .scale = &st, .quant = SAKER_QUANT_ROW};
+    ran(saker_quantize(ctx, &a), "quantize");
+    ran(saker_dequantize(ctx, &b), "dequantize");
+    for (int i = 0; i < 6; i++)
+        CHECK_TEXT(fabsf(y[i / 2][i % 2] - x[i / 2][i % 2]) <= scale[i / 2], "%s: row %d: %g instead of %g", level,
+                   i / 2, (double)y[i / 2][i % 2], (double)x[i / 2][i % 2]);
+}
+
+int main(void)
+{
+    for (int i = 0; i < saker_level_count(); i++) {
+        saker_level_info info = saker_level_at(i);
+        if (!info.usable) {
+            CHECK_SKIP("%s: %s", info.name, info.why_not);
+            continue;
+        }
+        level = info.name;
+        saker_config config = {.struct_size = sizeof config, .isa = info.name};
+        CHECK_TEXT(saker_context_create(&ctx, &config) == SAKER_OK, "%s", saker_context_error(NULL));
+        stopped_gradient();
+        beyond_f32();
+        unseen_descale(NAN);
+        unseen_descale(INFINITY);
+        smallest_cap();
+        one_byte();
+        saker_context_destroy(ctx);
+    }
+    return check_report("test_edges");
+}
