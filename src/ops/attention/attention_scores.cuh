@@ -97,7 +97,8 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
                          of_block(job.k_descale, h / (int)job.group, j);
             });
         if (job.softcap > 0.0f) {
-            float unit = scale / job.softcap, cap = job.softcap;
+            const float most = 3.402823466e38f; /* not infinite: a score of 0 stays 0 */
+            float unit = fmaxf(fminf(scale / job.softcap, most), -most), cap = job.softcap;
 #pragma unroll
             for (int n = 0; n < MI * NJ * 4; n++) {
                 float &f = x[n / (4 * NJ)][n / 4 % NJ][n & 3], t = attention_tanh(f * unit);
@@ -136,7 +137,7 @@ template <int MI, int NJ, bool FLIP> struct attention_scores {
         }
         if (job.descale_block && job.v_descale.data)
             each(x, [&](float &f, int, int j) {
-                f = j < s.keys ? f * of_block(job.v_descale, h / (int)job.group, j) : f;
+                f = j < s.keys && f != 0.0f ? f * of_block(job.v_descale, h / (int)job.group, j) : f;
             });
     }
 
