@@ -205,9 +205,21 @@ static bool option_double(const char *op, const saker_field *field, PyObject *va
     return true;
 }
 
+/* NumPy's bool is no integer to Python. It is known by its name (bool_ before NumPy 2): NumPy is not imported here. */
+static bool is_numpy_bool(PyObject *value)
+{
+    PyObject *name = PyLong_Check(value) ? NULL : PyObject_Str((PyObject *)Py_TYPE(value));
+    bool is = name && (PyUnicode_CompareWithASCIIString(name, "<class 'numpy.bool'>") == 0 ||
+                       PyUnicode_CompareWithASCIIString(name, "<class 'numpy.bool_'>") == 0);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return is;
+}
+
 static bool option_int(const char *op, const saker_field *field, PyObject *value, int32_t *out)
 {
-    PyObject *index = PyNumber_Index(value);
+    const bool truth = field->kind == SAKER_FIELD_BOOL && is_numpy_bool(value);
+    PyObject *index = truth ? PyBool_FromLong(PyObject_IsTrue(value) > 0) : PyNumber_Index(value);
     long v = index ? PyLong_AsLong(index) : -1;
     Py_XDECREF(index);
     if (v == -1 && PyErr_Occurred())

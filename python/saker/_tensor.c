@@ -55,7 +55,20 @@ typedef struct type_entry {
     PyTypeObject *type; /* owned, so that its address cannot come to mean another type */
     const dlpack_exchange *exchange;
     PyObject *is_neg; /* torch: a lazily negated view has other values than its memory; the table does not say so */
+    PyCFunction is_neg_in_c; /* the same without what a call through Python costs; NULL when it is no builtin */
 } type_entry;
+
+/* The C function of a method without arguments, the same for every object of the type; NULL when it is no builtin. */
+static PyCFunction function_in_c(PyObject *object, PyObject *name)
+{
+    PyObject *method = PyObject_GetAttr(object, name);
+    PyCFunction function = method ? PyCFunction_GetFunction(method) : NULL;
+    if (function && PyCFunction_GetFlags(method) != METH_NOARGS)
+        function = NULL;
+    Py_XDECREF(method);
+    PyErr_Clear();
+    return function;
+}
 
 /* By value: Python code that runs meanwhile may fill the slot with another type. */
 static type_entry type_of(PyObject *object)
@@ -69,6 +82,7 @@ static type_entry type_of(PyObject *object)
 
     const dlpack_exchange *exchange = NULL;
     PyObject *is_neg = NULL;
+    PyCFunction is_neg_in_c = NULL;
     bool failed = false;
     PyObject *capsule = attribute((PyObject *)type, name_exchange, &failed);
     if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
@@ -81,10 +95,12 @@ static type_entry type_of(PyObject *object)
     Py_XDECREF(capsule);
     if (exchange && !failed)
         is_neg = attribute((PyObject *)type, name_is_neg, &failed);
+    if (is_neg && !failed)
+        is_neg_in_c = function_in_c(object, name_is_neg);
     if (failed)
         PyErr_Clear(); /* a type whose attributes raise has no table */
 
-    const type_entry old = *slot, entry = {type, exchange, is_neg};
+    const type_entry old = *slot, entry = {type, exchange, is_neg, is_neg_in_c};
     Py_INCREF(type);
     *slot = entry;
     Py_XDECREF(old.type);
@@ -92,10 +108,13 @@ static type_entry type_of(PyObject *object)
     return entry;
 }
 
-/* Lazily negated tensors are views of the imaginary part of complex numbers, so no stride that matters is odd. This
- * keeps the question, which costs more than the whole exchange, away from ordinary tensors. */
-static bool maybe_negated(const saker_tensor *t)
+/* Inputs may be negated whatever their strides are (as_strided, _neg_view). The question costs as much as the exchange:
+ * outputs, which the front has mostly just made, are asked only where no stride that matters is odd, as it is in views
+ * of the imaginary part of complex numbers. */
+static bool maybe_negated(const saker_tensor *t, const saker_field *field)
 {
+    if (field->kind != SAKER_FIELD_OUT)
+        return true;
     for (int32_t i = 0; t->strides && i < t->ndim; i++)
         if (t->shape[i] > 1 && t->strides[i] & 1)
             return false;
@@ -108,8 +127,9 @@ static bool from_exchange(binding_tensor *out, PyObject *object, const type_entr
     if (entry->exchange->view_from_object(object, &out->tensor))
         return binding_fail_from(SAKER_INVALID_ARG, "%s: %s cannot be read as a tensor", op, field->name);
     out->exchange = entry->exchange;
-    if (entry->is_neg && maybe_negated(&out->tensor)) {
-        PyObject *answer = PyObject_CallFunctionObjArgs(entry->is_neg, object, NULL);
+    if (entry->is_neg && maybe_negated(&out->tensor, field)) {
+        PyObject *answer = entry->is_neg_in_c ? entry->is_neg_in_c(object, NULL)
+                                              : PyObject_CallFunctionObjArgs(entry->is_neg, object, NULL);
         Py_XDECREF(answer);
         if (answer == Py_True)
             return refuse(op, field, "is a lazily negated view; resolve it first (x.resolve_neg())");

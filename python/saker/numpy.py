@@ -86,13 +86,14 @@ def _layer_norm_backward(given):
 
 
 def _gemm(given):
+    numpy = sys.modules["numpy"]
     a, b = given["a"], given.get("b")
-    if not isinstance(b, type(a)):
+    if not isinstance(b, numpy.ndarray):
         return [], {}  # the library says what is wrong
     if min(a.ndim, b.ndim) < 2:
         shape = (1, 1)  # of any size: the library looks at a and b first, and says what is wrong with them
     else:
-        lead = sys.modules["numpy"].broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        lead = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*lead, a.shape[-2], b.shape[-1])
     whole = a.dtype.kind in "iu" and given.get("scaling") in (None, "none", 0)  # sums of integers are exact unscaled
     result = a.dtype if a.dtype.itemsize > 1 else "int32" if whole else "float32"
@@ -102,16 +103,14 @@ def _gemm(given):
 
 
 def _attention(given):
-    q, v = given["q"], given.get("v")
-    if not isinstance(v, type(q)) or q.ndim < 3 or v.ndim < 1:
-        return [], {}  # the library says what is wrong
+    q, columns = given["q"], getattr(given.get("v"), "shape", ())[-1:]
     layout = given.get("layout") or "bshd"
-    b, h, s = (0, 1, 2) if layout in ("bhsd", 1) else (0, 2, 1) if layout in ("bshd", 0) else (None, 1, 0)
-    if q.ndim != (3 if b is None else 4):
-        return [], {}
-    lse = (q.shape[h], q.shape[s]) if b is None else (q.shape[b], q.shape[h], q.shape[s])
+    b, h, s = (None, 1, 0) if layout in ("thd", 2) else (0, 1, 2) if layout in ("bhsd", 1) else (0, 2, 1)
     kind = q.dtype if q.dtype.itemsize > 1 else "float32"
-    return ["o"], {"o": ((*q.shape[:-1], v.shape[-1]), kind), "lse": (lse, "float32")}
+    if q.ndim != (3 if b is None else 4) or not columns:  # of any size: the library says what is wrong with q or v
+        return ["o"], {"o": (q.shape, kind), "lse": (q.shape, "float32")}
+    lse = (q.shape[h], q.shape[s]) if b is None else (q.shape[b], q.shape[h], q.shape[s])
+    return ["o"], {"o": ((*q.shape[:-1], *columns), kind), "lse": (lse, "float32")}
 
 
 def _attention_backward(given):

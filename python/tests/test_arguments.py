@@ -71,6 +71,16 @@ def test_enum_by_name_number_and_uninterned_names():
     saker.rms_norm(X, **{"".join(["e", "ps"]): 1e-5})
 
 
+def test_bools_of_numpy():
+    heads = [np.random.default_rng(1).standard_normal((1, 5, 2, 8)).astype(np.float32)] * 3
+    for theirs, ours in ((np.True_, True), (np.False_, False)):
+        assert (saker.attention(*heads, causal=theirs) == saker.attention(*heads, causal=ours)).all()
+    assert (saker.attention(*heads, causal=np.True_) != saker.attention(*heads, causal=np.False_)).any()
+    fails("round_before_weight", "INVALID_ARG", X, round_before_weight=np.ones(2, bool))
+    fails("round_before_weight", "INVALID_ARG", X, round_before_weight=np.float32(1))
+    fails("round_before_weight", "INVALID_ARG", X, round_before_weight="True")
+
+
 # ---------------------------------------------------------------- DLPack producers
 
 

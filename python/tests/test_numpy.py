@@ -224,3 +224,36 @@ def test_attention_and_gradients():
     assert np.abs(dq - np.einsum("bhij,bjhd->bihd", ds, k)).max() < 1e-5
     assert np.abs(dk - np.einsum("bhij,bihd->bjhd", ds, q)).max() < 1e-5
     assert np.abs(dv - np.einsum("bhij->bjh", p)[..., None]).max() < 1e-5
+
+
+def test_attention_and_gemm_of_subclasses(rng, tmp_path):
+    q = np.memmap(tmp_path / "q", np.float32, "w+", shape=(2, 7, 3, 8))
+    q[:] = rng.standard_normal(q.shape)
+    k, v = (rng.standard_normal(q.shape).astype(np.float32) for _ in range(2))
+    plain = np.array(q)
+    assert (saker.attention(q, k, v) == saker.attention(plain, k, v)).all()
+    assert (saker.attention(k, q, q) == saker.attention(k, plain, plain)).all()
+    assert (saker.gemm(q[0, 0], k[0, 0].T) == saker.gemm(plain[0, 0], k[0, 0].T)).all()
+    assert (saker.gemm(k[0, 0], q[0, 0].T) == saker.gemm(k[0, 0], plain[0, 0].T)).all()
+
+
+def test_attention_says_what_is_wrong(rng):
+    q = rng.standard_normal((2, 7, 3, 8)).astype(np.float32)
+    for layout, message in (
+        (7, "layout is 7, expected"),
+        (-1, "layout is -1, expected"),
+        ("dhsb", "layout is 'dhsb', expected one of bshd"),
+        ("thd", r"q has shape \[2, 7, 3, 8\], expected \[T, H, D\]"),
+    ):
+        with pytest.raises(saker.Error, match=f"attention: {message}"):
+            saker.attention(q, q, q, layout=layout)
+    for wrong, name in (
+        ((q[0, 0], q, q), "q"),
+        ((q[0], q, q), "q"),
+        ((q, q[0], q), "k"),
+        ((q, q, q[0, 0, 0, 0]), "v"),
+        ((q, q, None), "v"),
+        ((q, q, "v"), "v"),
+    ):
+        with pytest.raises(saker.Error, match=f"attention: {name} "):
+            saker.attention(*wrong)

@@ -179,6 +179,27 @@ def test_strides(device):
     near(st.rms_norm(imaginary, w), reference(imaginary.double(), w.double()))
 
 
+def test_negated_views_of_any_stride():
+    x, w = torch.randn(8, 64), torch.randn(64)
+    pairs = torch.randn(8, 32, dtype=torch.complex64).conj().imag.as_strided((8, 64), (64, 1), 0)  # real parts as well
+    for view in (torch._neg_view(x), pairs):
+        assert view.is_neg() and view.is_contiguous()
+        plain = view.resolve_neg()
+        for call in (
+            lambda t: st.rms_norm(t, w),
+            lambda t: st.rms_norm(x, t[0]),
+            lambda t: st.rms_norm(t.detach().requires_grad_(), w),
+            st.softmax,
+            lambda t: st.softmax(x, mask=t),
+            st.layer_norm,
+            lambda t: st.rope(t.view(1, 8, 1, 64)),
+            lambda t: st.rope(torch.ones(1, 8, 1, 64), t.clone().view(1, 8, 1, 64), inplace=True)[1],
+        ):
+            assert torch.equal(call(view), call(plain))
+        with pytest.raises(saker.Error, match="x is a lazily negated view"):
+            saker.rms_norm(view, y=torch.empty_like(x))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_strided_gradients(device):
     x, w = tensors(device, torch.float32, (6, 64), (64,))

@@ -10,6 +10,7 @@ from conftest import need_torch
 
 torch = need_torch()
 
+import saker  # noqa: E402
 import saker.torch as st  # noqa: E402
 
 ROUNDING = {torch.float32: 2.0**-18, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}
@@ -301,6 +302,11 @@ def test_as_transformers_calls_it():
     o, _ = st.transformers_attention(module, q, k, v, None, scaling=0.25, sliding_window=4)
     want, _ = reference(q, k, v, layout="bhsd", causal=True, window=(3, -1), scale=0.25)
     near(o.transpose(1, 2), want, torch.float32)
+    both_ways = types.SimpleNamespace(is_causal=False)
+    o, _ = st.transformers_attention(both_ways, q, k, v, None, sliding_window=4)
+    near(o.transpose(1, 2), reference(q, k, v, layout="bhsd", window=(3, 3))[0], torch.float32)
+    o, _ = st.transformers_attention(module, q[:, :, -1:], k, v, None, sliding_window=4)  # the next token
+    near(o.transpose(1, 2), reference(q[:, :, -1:], k, v, layout="bhsd", window=(3, -1))[0], torch.float32)
     mask = torch.rand(2, 1, 12, 12) < 0.7
     o, _ = st.transformers_attention(module, q, k, v, mask)
     near(o.transpose(1, 2), reference(q, k, v, layout="bhsd", mask=mask)[0], torch.float32)
@@ -358,3 +364,36 @@ def test_compile_needs_a_seed():
     q, k, v = (x.detach() for x in heads(s=9, sk=11))
     with pytest.raises(Exception, match="seed"):
         torch.compile(lambda q: st.attention(q, k, v, dropout=0.1), fullgraph=True, backend="eager")(q)
+
+
+def test_drop_ins_say_what_to_do_about_dropout_under_compile():
+    q, k, v = (x.detach() for x in heads(s=9, sk=9))
+    lengths = torch.tensor([0, 9], dtype=torch.int32)
+    module = types.SimpleNamespace(is_causal=True)
+    calls = {
+        "scaled_dot_product_attention: dropout_p": lambda q: st.scaled_dot_product_attention(q, q, q, dropout_p=0.1),
+        "flash_attn_func: dropout_p": lambda q: st.flash_attn_func(q, k, v, dropout_p=0.1),
+        "flash_attn_varlen_func: dropout_p": lambda q: st.flash_attn_varlen_func(
+            q[0], k[0], v[0], lengths, lengths, 9, 9, dropout_p=0.1
+        ),
+        "transformers_attention: dropout": lambda q: st.transformers_attention(module, q, q, q, None, dropout=0.1)[0],
+    }
+    for name, call in calls.items():
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=f"{name} under torch.compile is not supported: .*attention.. takes a seed"):
+            torch.compile(call, fullgraph=True, backend="eager")(q)
+        assert torch.compile(call, backend="eager")(q).isfinite().all()  # outside of the graph
+
+
+def test_wrong_number_of_dimensions():
+    q, k, v = (x.detach() for x in heads(s=9, sk=11))
+    for layout, letters in (("bshd", "[B, S, H, D]"), ("bhsd", "[B, H, S, D]"), ("thd", "[T, H, D]")):
+        wrong = q[0, 0] if layout != "thd" else q
+        for given in ((wrong, k, v), (wrong.to("meta"), k.to("meta"), v.to("meta"))):
+            with pytest.raises(saker.Error) as caught:
+                st.attention(*given, layout=layout)
+            assert caught.value.sentence == f"attention: q has shape {list(wrong.shape)}, expected {letters}"
+    with pytest.raises(saker.Error, match=r"attention: v has shape \[\], expected \[B, S, H, D\]"):
+        st.attention(q, k, v[0, 0, 0, 0])
+    with pytest.raises(saker.Error, match="attention: k has shape"):
+        st.attention(q, k[0, 0], v)

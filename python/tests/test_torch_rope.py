@@ -207,6 +207,41 @@ def test_module_from_config_and_dynamic():
         st.RotaryEmbedding(64, rope_scaling={"rope_type": "longrope"})
     with pytest.raises(ValueError, match="max_position_embeddings"):
         st.RotaryEmbedding(64, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+    with pytest.raises(ValueError, match="is 'dynamic', expected default, linear, yarn or llama3; RotaryEmbedding has"):
+        st.rope_options({"rope_type": "dynamic", "factor": 2.0})
+
+
+def test_parameters_for_each_type_of_layers():
+    linear = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6, "partial_rotary_factor": 0.5}
+    each = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": linear}
+    sizes = dict(hidden_size=256, num_attention_heads=2, head_dim=64, max_position_embeddings=16)
+    new = types.SimpleNamespace(**sizes, rope_parameters=each)
+    local = {"base": 1e4}
+    for found in (
+        st.RotaryEmbedding.from_config(new, "sliding_attention").options,
+        st.RotaryEmbedding(64, rope_scaling=each, layer_type="sliding_attention").options,
+        st.rope_options(each, layer_type="sliding_attention"),
+    ):
+        assert found == local
+    embed = st.RotaryEmbedding.from_config(new, layer_type="full_attention", layout="bhsd")
+    assert embed.rotary_dim == 32 and embed.options == {"base": 1e6, "scaling": "linear", "factor": 8.0}
+    for given in (None, "chunked_attention"):
+        for call in (
+            lambda: st.RotaryEmbedding.from_config(new, given),
+            lambda: st.RotaryEmbedding(64, rope_scaling=each, layer_type=given),
+            lambda: st.rope_options(each, layer_type=given),
+        ):
+            with pytest.raises(ValueError, match=f"layer_type is {given!r}, expected one of sliding_.*, full_"):
+                call()
+    assert st.rope_options(linear, layer_type="full_attention")["base"] == 1e6  # one for all types
+
+    old = types.SimpleNamespace(**sizes, rope_theta=1e6, rope_scaling=None, rope_local_base_freq=1e4)
+    assert st.RotaryEmbedding.from_config(old, "sliding_attention").options == local
+    assert st.RotaryEmbedding.from_config(old, "full_attention").options == {"base": 1e6}
+    old.rope_scaling = {"rope_type": "linear", "factor": 8.0}
+    assert st.RotaryEmbedding.from_config(old, "full_attention").options["factor"] == 8.0
+    with pytest.raises(ValueError, match="layer_type is None"):
+        st.RotaryEmbedding.from_config(old)
 
 
 def test_hugging_face_function():

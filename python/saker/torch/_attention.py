@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops, Error
-from ._front import no_second_order, ops, or_empty, register, straight
+from ._front import no_second_order, ops, or_empty, refuse, register, straight
 
 _call_forward = _ops["attention"].call
 _call_backward = _ops["attention_backward"].call
@@ -42,6 +42,10 @@ _OPTIONS = "int[] whole, float[] numbers, int[] choices"
 
 
 def _results(q, v, layout, dtype):
+    for name, x in (("q", q), ("v", v)):  # of k the library says so
+        if x.dim() != (3 if layout == 2 else 4):
+            wanted = ("[B, S, H, D]", "[B, H, S, D]", "[T, H, D]")[layout]
+            refuse(f"attention: {name} has shape {list(x.shape)}, expected {wanted}")
     o = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype)
     b, h, s = (q.shape[0], q.shape[1], q.shape[2]) if layout == 1 else (q.shape[0], q.shape[2], q.shape[1])
     shape = (q.shape[1], q.shape[0]) if layout == 2 else (b, h, s)

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from ._attention import attention
+from ._front import autocast
 
 
 def _refuse(function, argument, why):
@@ -22,17 +23,11 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _FLOATS_NAMED = "torch.float32, torch.float16 or torch.bfloat16"
 
 
-def _autocast(*tensors):
-    """The tensors as PyTorch's own function gets them: in autocast's type where it is on for their device."""
-    device = tensors[0].device.type
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-
-    def cast(x):
-        return x.to(dtype) if x is not None and x.is_floating_point() and x.dtype != torch.float64 else x
-
-    return tuple(cast(x) for x in tensors)
+def _dropout(function, argument, p):
+    """p, where a seed can be drawn for it: none of these functions takes one."""
+    if p and torch.compiler.is_compiling():
+        _refuse(function, f"{argument} under torch.compile", "all calls would drop the same; attention() takes a seed")
+    return p
 
 
 def _mask_or_bias(function, argument, mask):
@@ -77,7 +72,7 @@ def scaled_dot_product_attention(
         _refuse(name, "a nested tensor", "use attention() with layout thd and cu_seqlens")
     if attn_mask is not None and is_causal:
         _refuse(name, "attn_mask with is_causal", "expected one of them, as PyTorch does")
-    query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+    query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     for argument, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 3:
             _refuse(name, f"{argument} of {x.dim()} dimensions", "expected [..., H, S, D] or [H, S, D]")
@@ -110,7 +105,7 @@ def scaled_dot_product_attention(
         scale=_scale(name, scale),
         bias=bias,
         mask=mask,
-        dropout=0.0 if dropout_p == 1 else dropout_p,
+        dropout=0.0 if dropout_p == 1 else _dropout(name, "dropout_p", dropout_p),
     )
     if dropout_p == 1:  # more than the library takes; o keeps its gradients, which are 0
         o = torch.nn.functional.dropout(o, 1.0)
@@ -122,7 +117,7 @@ def _flash_options(name, dropout_p, softmax_scale, causal, window_size, softcap,
         _refuse(name, "return_attn_probs", "the matrix is never made; attention(..., return_lse=True) gives lse")
     window = tuple(-1 if side is None or side < 0 else side for side in window_size)  # every negative: no bound
     return {
-        "dropout": dropout_p,
+        "dropout": _dropout(name, "dropout_p", dropout_p),
         "scale": _scale(name, softmax_scale),
         "causal": causal,
         "window": None if window == (-1, -1) else window,
@@ -227,12 +222,12 @@ def transformers_attention(
     for argument, why in _NOT_OF_TRANSFORMERS.items():
         if others.get(argument) is not None and others[argument] is not False:
             _refuse(name, argument, why)
-    query, key, value, attention_mask = _autocast(query, key, value, attention_mask)
+    query, key, value, attention_mask = autocast(query, key, value, attention_mask)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     mask = bias = window = None
     if attention_mask is None:
         causal = causal and query.shape[2] > 1
-        window = (sliding_window - 1, -1) if sliding_window else None
+        window = (sliding_window - 1, -1 if causal else sliding_window - 1) if sliding_window else None
     else:  # it says everything, the window too
         causal = False
         attention_mask = attention_mask[..., : key.shape[2]]
@@ -249,7 +244,7 @@ def transformers_attention(
         bias=bias,
         mask=mask,
         sinks=None if s_aux is None else s_aux.float(),
-        dropout=dropout,
+        dropout=_dropout(name, "dropout", dropout),
     )
     return o.transpose(1, 2).contiguous(), None
 

@@ -7,6 +7,7 @@ be read and written again. cross_entropy_and_gradient() is for loops that do kno
 SPDX-License-Identifier: Apache-2.0
 """
 import torch
+from torch.autograd.graph import increment_version
 
 from .. import _ops
 from ._front import no_second_order, ops, register, straight
@@ -153,6 +154,8 @@ def cross_entropy_and_gradient(
     loss, _ = _outputs(rows, target, options[0])
     dlogits = rows if inplace else torch.empty_like(rows, memory_format=torch.contiguous_format)
     _call(logits=rows, target=target, weight=weight, grad=grad, loss=loss, dlogits=dlogits, **_names(*options))
+    if inplace:
+        increment_version(input)  # autograd has not seen the call
     return loss, dlogits.movedim(-1, 1) if input.dim() > 2 else dlogits
 
 

@@ -8,6 +8,9 @@ SPDX-License-Identifier: Apache-2.0
 import types
 
 import torch
+from torch.autograd.graph import increment_version
+
+from .. import Error
 
 QUANT = {"tensor": 1, "row": 2, "block": 3}
 TINY = torch.finfo(torch.float32).tiny  # stands for eps=0, which the library takes as "the default"
@@ -16,10 +19,18 @@ _compiling = torch.compiler.is_compiling
 _modes = torch._C._len_torch_dispatch_stack
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _tracing = getattr(torch._C, "_is_tracing", lambda: False)
+_autocasting = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 ops = types.SimpleNamespace()  # ops.<op> calls torch.ops.saker.<op>, under function transforms as well
 _functorch = torch._C._functorch
 _forward_ad = torch.autograd.forward_ad
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+
+
+def refuse(sentence):
+    """Raises what the library raises, for what it does not get to see."""
+    error = Error(sentence)
+    error.code, error.name, error.sentence = 1, "INVALID_ARG", sentence
+    raise error
 
 
 def is_plain(*tensors):
@@ -39,6 +50,26 @@ def straight(*tensors):
             changed = True
         found.append(t)
     return found, changed
+
+
+def all_meta(*tensors):
+    """Whether these (or None) have shapes only. Among others a meta tensor is a mistake."""
+    return all(t is None or t.is_meta for t in tensors)
+
+
+def autocast(*tensors):
+    """The tensors as PyTorch's own function gets them: in autocast's type where it is on for their device."""
+    if not _autocasting():
+        return tensors
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(x):
+        return x.to(dtype) if x is not None and x.is_floating_point() and x.dtype != torch.float64 else x
+
+    return tuple(cast(x) for x in tensors)
 
 
 def or_empty(x, *tensors):
@@ -112,14 +143,62 @@ def differentiable(op, gradient, setup):
     return call
 
 
+def _of_one_place(name, fake, names):
+    """fake for tensors that are all meta, or none of them.
+
+    PyTorch calls it as soon as one of them is: it would make results on the device of another, and nobody wrote them.
+    """
+
+    def checked(*args, **more):
+        args += tuple(more[key] for key in names[len(args) :])
+        tensors = [(key, t.device) for key, t in zip(names, args) if isinstance(t, torch.Tensor)]
+        places = {device.type == "meta": f"{key} is on {device}" for key, device in tensors}
+        if len(places) > 1:
+            refuse(f"{name}: {places[True]} and {places[False]}, expected one device")
+        return fake(*args)
+
+    return checked
+
+
+def _counted(run, written):
+    """run, and autograd learns by their versions of the arguments that are written, those at these places.
+
+    Here and not in a kernel for ADInplaceOrView: that way through Python would take longer than many a run.
+    """
+
+    def counted(*args):
+        run(*args)
+        increment_version([args[i] for i in written if args[i] is not None])
+
+    return counted
+
+
+def _without_tangents(name, op):
+    """op, refused where forward-mode AD is at work on an argument: it would leave the tangent as it is."""
+
+    def has_tangent(value):
+        return isinstance(value, torch.Tensor) and _forward_ad.unpack_dual(value).tangent is not None
+
+    def call(*args):
+        if not _compiling() and _forward_ad._current_level >= 0 and any(map(has_tangent, args)):
+            raise NotImplementedError(f"saker: {name} has no forward derivative (jvp)")
+        return op(*args)
+
+    return call
+
+
 def register(name, schema, run, fake, gradient=None, setup=None):
     """Defines torch.ops.saker.<name> and ops.<name>. gradient(ctx, *grads) and setup(ctx, inputs, output) as
-    register_autograd takes them."""
+    register_autograd takes them. An operator that writes to its arguments returns nothing and has no gradient."""
     full = f"saker::{name}"
     torch.library.define(full, schema)
-    torch.library.impl(full, ("cpu", "cuda"))(run)
-    torch.library.register_fake(full)(fake)
     op = getattr(torch.ops.saker, name)
+    arguments = op.default._schema.arguments
+    written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
+    if written:
+        run, fake, op = _counted(run, written), _counted(fake, written), _without_tangents(name, op)
+    torch.library.impl(full, ("cpu", "cuda"))(run)
+    torch.library.register_fake(full)(_of_one_place(name, fake, [a.name for a in arguments]))
     if gradient:
         torch.library.register_autograd(full, gradient, setup_context=setup)
         op = differentiable(op, gradient, setup)

@@ -9,7 +9,7 @@ import torch
 
 from .. import _ops
 from ._activation import ACTS, GATED
-from ._front import may_need_gradient, no_second_order, ops, or_empty, register
+from ._front import autocast, may_need_gradient, no_second_order, ops, or_empty, register
 
 _gemm = _ops["gemm"].call
 _grouped = _ops["grouped_gemm"].call
@@ -245,9 +245,10 @@ def linear(x, weight, bias=None, *, activation="none", gated=None):
     """act(x @ weight.T + bias): x [..., K], weight [N, K] of the same type, bias [N]; the result is [..., N] of x's type.
 
     activation: as saker.torch.activation. With gated="halves" or "interleaved" the N columns are gate and up, and the
-    result is [..., N/2]: act(gate) * up.
+    result is [..., N/2]: act(gate) * up. Under torch.autocast all are of its type, as in torch.nn.functional.linear.
     """
     act, mode = _epilogue("linear", activation, gated)
+    x, weight, bias = autocast(x, weight, bias)
     keep = bool(act or mode) and may_need_gradient(x, weight, bias)
     return ops.linear(x, weight, bias, act, mode, keep)[0]
 
@@ -255,8 +256,10 @@ def linear(x, weight, bias=None, *, activation="none", gated=None):
 def matmul(a, b, *, dtype=None):
     """a @ b as torch.matmul: vectors, matrices, and batches that are broadcast. Sums are in f32; f32 is true f32.
 
-    dtype: of the result, a float type (a's; for int8 and int32 inputs int32, which is exact).
+    dtype: of the result, a float type (a's; for int8 and int32 inputs int32, which is exact). Under torch.autocast both
+    are of its type.
     """
+    a, b = autocast(a, b)
     if dtype is None:
         dtype = torch.int32 if not a.dtype.is_floating_point else a.dtype
     left, right = a.dim() == 1, b.dim() == 1

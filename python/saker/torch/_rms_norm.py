@@ -10,7 +10,18 @@ import torch
 from torch.autograd import forward_ad as _forward_ad
 
 from .. import _ops, Error
-from ._front import differentiable, no_second_order, or_empty, QUANT, shared_dx, shared_type, straight, TINY
+from ._front import (
+    all_meta,
+    no_second_order,
+    ops,
+    or_empty,
+    QUANT,
+    register,
+    shared_dx,
+    shared_type,
+    straight,
+    TINY,
+)
 
 _call_forward = _ops["rms_norm"].call
 _call_backward = _ops["rms_norm_backward"].call
@@ -43,7 +54,7 @@ def _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_w
     try:
         _call_forward(x, weight, bias, residual, y, s, rstd, None, None, eps, weight_offset, round_before_weight)
     except Error:
-        if x.is_meta:
+        if all_meta(x, weight, bias, residual):
             return y, s
         (x, weight, bias, residual), changed = straight(x, weight, bias, residual)
         if not changed:
@@ -63,7 +74,7 @@ def _backward(dy, x, weight, bias, rstd, ds, eps, weight_offset, round_before_we
     try:
         _call_backward(dy, x, weight, rstd, ds, dx, dweight, dbias, eps, weight_offset, round_before_weight)
     except Error:
-        if x.is_meta:
+        if all_meta(dy, x, weight, ds):
             return dx, dweight, dbias
         (dy, x, weight, ds), changed = straight(dy, x, weight, ds)
         if not changed:
@@ -119,7 +130,7 @@ def _gradients(ctx, dy, ds):
         wants = (needs[0] or needs[3], needs[1], needs[2])
         # create_graph=True goes through the operator, which says that there is no second order.
         if _grad_enabled() or type(dy) not in _PLAIN or type(ds) not in _PLAIN or _modes() or _transforms():
-            dx, dweight, dbias = _run_backward(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
+            dx, dweight, dbias = ops.rms_norm_backward(dy, x, weight, bias, rstd, ds, *ctx.options, *wants, dx_type)
         else:
             dx, dweight, dbias = _backward(dy, x, weight, bias, rstd, ds, *ctx.options, wants, dx_type)
     dx, dresidual = shared_dx(dx, x_type, residual_type, needs[0], needs[3])
@@ -130,26 +141,14 @@ def _gradients(ctx, dy, ds):
 
 _TENSORS = "Tensor x, Tensor? weight, Tensor? bias, Tensor? residual"
 _OPTIONS = "float eps, float weight_offset, bool round_before_weight"
-_THREE = " -> (Tensor, Tensor, Tensor)"
-torch.library.define("saker::rms_norm", f"({_TENSORS}, {_OPTIONS}, bool save_rstd)" + _THREE)
-torch.library.define(
-    "saker::rms_norm_quant", f"({_TENSORS}, {_OPTIONS}, Tensor? scale, int quant, ScalarType dtype)" + _THREE
-)
-torch.library.define(
-    "saker::rms_norm_backward",
-    "(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? rstd, Tensor? dresidual_out, "
-    f"{_OPTIONS}, bool want_dx, bool want_dweight, bool want_dbias, ScalarType dx_dtype)" + _THREE,
-)
 
 
-@torch.library.impl("saker::rms_norm", ("cpu", "cuda"))
 def _op_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save_rstd):
     rstd = x.new_empty(x.shape[:-1], dtype=_float32) if save_rstd else None
     y, s = _forward(x, weight, bias, residual, rstd, eps, weight_offset, round_before_weight)
     return or_empty(x, y, s, rstd)
 
 
-@torch.library.register_fake("saker::rms_norm")
 def _fake_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save_rstd):
     return or_empty(
         x,
@@ -159,13 +158,11 @@ def _fake_forward(x, weight, bias, residual, eps, weight_offset, round_before_we
     )
 
 
-@torch.library.impl("saker::rms_norm_backward", ("cpu", "cuda"))
 def _op_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, want_dx, want_dweight, want_dbias, dx_dtype):
     wants = (want_dx, want_dweight, want_dbias)
     return or_empty(x, *_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, wants, dx_dtype))
 
 
-@torch.library.register_fake("saker::rms_norm_backward")
 def _fake_backward(dy, x, weight, bias, rstd, ds, eps, offset, rounded, want_dx, want_dweight, want_dbias, dx_dtype):
     return or_empty(
         x,
@@ -184,7 +181,6 @@ def _quant_outputs(x, residual, scale, quant, dtype):
     )
 
 
-@torch.library.impl("saker::rms_norm_quant", ("cpu", "cuda"))
 def _op_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight, scale, quant, dtype):
     q, y_scale, s = _quant_outputs(x, residual, scale, quant, dtype)
     (x, weight, bias, residual), _ = straight(x, weight, bias, residual)
@@ -193,7 +189,6 @@ def _op_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight
     return or_empty(x, q, y_scale, s)
 
 
-@torch.library.register_fake("saker::rms_norm_quant")
 def _fake_quant(x, weight, bias, residual, eps, weight_offset, round_before_weight, scale, quant, dtype):
     return or_empty(x, *_quant_outputs(x, residual, scale, quant, dtype))
 
@@ -216,12 +211,20 @@ def _op_gradients(ctx, dy, ds, _):
     return (*_gradients(ctx, dy, ds), None, None, None, None)
 
 
-_no_second_order = no_second_order("rms_norm_backward")
-
-torch.library.register_autograd("saker::rms_norm", _op_gradients, setup_context=_setup)
-torch.library.register_autograd("saker::rms_norm_backward", _no_second_order)
-_run_forward = differentiable(torch.ops.saker.rms_norm, _op_gradients, _setup)
-_run_backward = differentiable(torch.ops.saker.rms_norm_backward, _no_second_order, None)
+_THREE = " -> (Tensor, Tensor, Tensor)"
+register(
+    "rms_norm", f"({_TENSORS}, {_OPTIONS}, bool save_rstd)" + _THREE, _op_forward, _fake_forward, _op_gradients, _setup
+)
+register(
+    "rms_norm_quant", f"({_TENSORS}, {_OPTIONS}, Tensor? scale, int quant, ScalarType dtype)" + _THREE,
+    _op_quant, _fake_quant,
+)  # fmt: skip
+register(
+    "rms_norm_backward",
+    "(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, Tensor? rstd, Tensor? dresidual_out, "
+    f"{_OPTIONS}, bool want_dx, bool want_dweight, bool want_dbias, ScalarType dx_dtype)" + _THREE,
+    _op_backward, _fake_backward, no_second_order("rms_norm_backward"),
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- the interface
@@ -246,7 +249,7 @@ def rms_norm(x, weight=None, bias=None, *, eps=1e-6, residual=None, weight_offse
         or _tracing()
     ):
         save = _grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias, residual))
-        y, s, _ = _run_forward(x, weight, bias, residual, eps, weight_offset, round_before_weight, save)
+        y, s, _ = ops.rms_norm(x, weight, bias, residual, eps, weight_offset, round_before_weight, save)
         return y if residual is None else (y, s)
     if (
         _grad_enabled()
@@ -276,7 +279,7 @@ def rms_norm_quant(
         raise ValueError(f"rms_norm_quant: quant is {quant!r}, expected 'row' or 'block', or 'tensor' with a scale")
     tensors = (None if t is None else t.detach() for t in (x, weight, bias, residual))
     options = (eps or _eps(eps, x), weight_offset, round_before_weight)
-    q, y_scale, s = torch.ops.saker.rms_norm_quant(*tensors, *options, scale, QUANT[quant], dtype)
+    q, y_scale, s = ops.rms_norm_quant(*tensors, *options, scale, QUANT[quant], dtype)
     y_scale = scale if scale is not None else y_scale
     return (q, y_scale) if residual is None else (q, y_scale, s)
 

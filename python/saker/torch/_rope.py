@@ -186,12 +186,24 @@ def _mscale(factor, mscale=1.0):
     return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
-def rope_options(rope_scaling, base=10000.0, max_position_embeddings=None):
+def _of_layer(name, given, layer_type):
+    """The rope_scaling of one type of layers, out of one that may hold a dictionary for each type."""
+    given = dict(given or {})
+    kinds = [key for key, value in given.items() if isinstance(value, dict)]
+    if not kinds:
+        return given
+    if layer_type not in kinds:
+        raise ValueError(f"{name}: layer_type is {layer_type!r}, expected one of {', '.join(kinds)}")
+    return dict(given[layer_type])
+
+
+def rope_options(rope_scaling, base=10000.0, max_position_embeddings=None, layer_type=None):
     """The arguments of rope() that a Hugging Face rope_scaling (or rope_parameters) dictionary means.
 
-    "dynamic" depends on the length of the text: RotaryEmbedding has it.
+    Where it holds one for each type of layers, layer_type says which ("sliding_attention", "full_attention"). "dynamic"
+    depends on the length of the text: RotaryEmbedding has it.
     """
-    given = dict(rope_scaling or {})
+    given = _of_layer("rope_options", rope_scaling, layer_type)
     base = given.pop("rope_theta", base)
     kind = given.pop("rope_type", given.pop("type", "default"))
     if kind == "default":
@@ -225,7 +237,8 @@ def rope_options(rope_scaling, base=10000.0, max_position_embeddings=None):
             "beta_slow": given.get("beta_slow") or 1.0,
             "truncate": given.get("truncate", True),
         }
-    raise ValueError(f"rope_options: rope_type is {kind!r}, expected default, linear, dynamic, yarn or llama3")
+    known = "default, linear, yarn or llama3; RotaryEmbedding has dynamic, too"
+    raise ValueError(f"rope_options: rope_type is {kind!r}, expected {known}")
 
 
 class RotaryEmbedding(torch.nn.Module):
@@ -237,12 +250,12 @@ class RotaryEmbedding(torch.nn.Module):
 
     def __init__(
         self, rotary_dim, *, base=10000.0, rope_scaling=None, max_position_embeddings=None, interleaved=False,
-        layout="bshd",
+        layout="bshd", layer_type=None,
     ):  # fmt: skip
         super().__init__()
         self.rotary_dim, self.interleaved, self.layout = rotary_dim, interleaved, layout
         self.max_position_embeddings = max_position_embeddings
-        scaling = rope_scaling or {}
+        scaling = _of_layer("RotaryEmbedding", rope_scaling, layer_type)
         self.dynamic = None
         if scaling.get("rope_type", scaling.get("type")) == "dynamic":
             self.dynamic = float(scaling["factor"])
@@ -253,11 +266,16 @@ class RotaryEmbedding(torch.nn.Module):
             self.options = rope_options(scaling, base, max_position_embeddings)
 
     @classmethod
-    def from_config(cls, config, **more):
-        """From a Hugging Face configuration object."""
+    def from_config(cls, config, layer_type=None, **more):
+        """From a Hugging Face configuration object; with layer_type where it has parameters for each type of layers."""
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-        part = getattr(config, "partial_rotary_factor", None) or (scaling or {}).get("partial_rotary_factor", 1.0)
+        scaling = getattr(config, "rope_parameters", None)
+        if not scaling:  # before transformers 5, where Gemma 3 has a base of its own for sliding layers
+            scaling, local = getattr(config, "rope_scaling", None), getattr(config, "rope_local_base_freq", None)
+            if local:
+                scaling = {"full_attention": scaling or {}, "sliding_attention": {"rope_theta": local}}
+        scaling = _of_layer("RotaryEmbedding", scaling, layer_type)
+        part = getattr(config, "partial_rotary_factor", None) or scaling.get("partial_rotary_factor", 1.0)
         return cls(
             int(head * part),
             base=getattr(config, "rope_theta", 10000.0),

@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 import torch
 
 from .. import _ops, Error
-from ._front import is_plain, no_second_order, ops, register, straight
+from ._front import all_meta, is_plain, no_second_order, ops, register, straight
 
 _call_forward = _ops["softmax"].call
 _call_backward = _ops["softmax_backward"].call
@@ -34,7 +34,7 @@ def _forward(x, mask, dim_from_last, scale, causal, log, dtype):
     try:
         _call_forward(x, mask, y, dim_from_last, scale, causal, log)
     except Error:
-        if x.is_meta:
+        if all_meta(x, mask):
             return y
         (x, mask), changed = straight(x, mask)
         if not changed:
@@ -48,7 +48,7 @@ def _backward(dy, y, dim_from_last, scale, causal, log, dtype):
     try:
         _call_backward(dy, y, dx, dim_from_last, scale, causal, log)
     except Error:
-        if y.is_meta:
+        if all_meta(dy, y):
             return dx
         (dy, y), changed = straight(dy, y)
         if not changed:
