@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The error of every operation beside PyTorch's own: same inputs, same types, both against PyTorch in double.
+"""The error of every operation on rows beside PyTorch's own: same inputs, same types, both against PyTorch in double.
 
     python bench/accuracy.py                    # CPU
     python bench/accuracy.py --device cuda

@@ -183,6 +183,8 @@ static int parse_field(const saker_op_info *op, const char *word, argument *argu
         if (strcmp(text, "0") && strcmp(text, "1") && strcmp(text, "true") && strcmp(text, "false"))
             return cli_usage("%s=%s: expected 0 or 1", f->name, text);
         v = !strcmp(text, "1") || !strcmp(text, "true");
+        if (v && !strcmp(f->name, "b_packed")) /* the tensors here have no memory */
+            return cli_usage("b_packed=%s: what gemm_pack wrote would be looked at; leave it out", text);
     } else {
         code = parse_choice(f, text, &v);
     }

@@ -19,12 +19,12 @@
  * Threads: a context is used by one thread at a time; different contexts are independent and may run at once.
  * Nothing here aborts, exits, changes the floating-point mode, or prints more than the lines that Environment names.
  * The pool's workers block all signals but SIGPROF and those of faults, so a process whose own threads have all ended
- * by pthread_exit neither ends nor answers SIGTERM: end it by exit.
+ * by pthread_exit neither ends nor answers SIGTERM: end it by exit. A thread must not be cancelled inside of a call.
  *
- * Environment, read once: SAKER_VERBOSE=1 logs each call to standard error; SAKER_ISA=<level> lowers the CPU
- * instruction set ("scalar", "neon", "avx2", ...); SAKER_CUDA_ISA=sm80 runs the portable CUDA kernels on every GPU;
- * SAKER_THREADS=<n> limits the threads; SAKER_PAST_BYTES=<n> is from how many bytes of outputs on x86-64 writes them
- * past the caches (0: never). A value that makes no sense is ignored, with one warning line.
+ * Environment, read once: SAKER_VERBOSE=1 logs contexts, calls and failures to standard error; SAKER_ISA=<level> lowers
+ * the CPU instruction set ("scalar", "neon", "avx2", ...); SAKER_CUDA_ISA=sm80 runs the portable CUDA kernels on every
+ * GPU; SAKER_THREADS=<n> limits the threads; SAKER_PAST_BYTES=<n> is from how many bytes of outputs on x86-64 writes
+ * them past the caches (0: never). A value that makes no sense is ignored, with one warning line.
  */
 #ifndef SAKER_H
 #define SAKER_H
@@ -141,7 +141,12 @@ static inline saker_tensor saker_tensor_of(void *data, saker_type type, int32_t 
  *
  * Every function that can fail returns one of these; the numbers never change. The sentence behind a failure
  * (operation, argument, what was found, what was expected) is saker_context_error(). A call that fails with any code
- * but DEVICE or DEVICE_LOST has not written a byte of its outputs. */
+ * but DEVICE or DEVICE_LOST has not written a byte of its outputs (on a GPU OUT_OF_MEMORY may come from a later kernel
+ * of a call, when its code is loaded for the first time).
+ *
+ * What is trusted: descriptors, which say where memory is (a wrong size or pointer is an access like any other), and
+ * what is checked: everything else about them. Values inside index tensors (ids, targets, positions, offsets, sequence
+ * bounds) are not trusted: whatever they hold, nothing outside of the tensors is read or written. */
 
 typedef enum saker_status {
     SAKER_OK = 0,
@@ -181,13 +186,13 @@ typedef enum saker_flag {
 typedef struct saker_config {
     uint64_t struct_size; /* sizeof(saker_config) */
     int32_t device_type;  /* SAKER_CPU (default) or SAKER_CUDA */
-    int32_t device_id;    /* CUDA device number as the driver counts */
+    int32_t device_id;    /* CUDA device number as the driver counts, 0 to 15 */
     int32_t threads;      /* CPU: at most this many threads, the caller's included; 0: all cores this process may use */
-    int32_t
-        check_level; /* 0: the default, 1: everything the host can see. 3: also asks the driver what each pointer is */
-    uint64_t flags;  /* saker_flag bits */
-    const char *isa; /* CPU: highest instruction-set level, by name; NULL: the best this machine has */
-    void *stream;    /* CUDA: CUstream / cudaStream_t; NULL: the legacy default stream */
+    int32_t check_level;  /* 0, 1, 2: all that the host can see (the default). 3: CUDA: also asks the driver about
+                             pointers */
+    uint64_t flags;       /* saker_flag bits */
+    const char *isa;      /* CPU: highest instruction-set level, by name; NULL: the best this machine has */
+    void *stream;         /* CUDA: CUstream / cudaStream_t; NULL: the legacy default stream */
     saker_parallel_for parallel_for; /* CPU: the caller's own threads instead of the pool */
     void *parallel_user;
     int32_t parallel_width; /* how many of its calls can run at once (sizes scratch memory); 0: the allowed cores */
@@ -201,7 +206,8 @@ SAKER_API saker_status saker_context_create(saker_context **out, const saker_con
  * afterwards. */
 SAKER_API void saker_context_destroy(saker_context *ctx);
 
-/* Sentence of the last failure in this context, "" if there was none. ctx NULL: this thread's last failed create. */
+/* Sentence of the last failure in this context, "" if there was none. ctx NULL: this thread's last failed create, or
+ * call without a context. */
 SAKER_API const char *saker_context_error(const saker_context *ctx);
 /* Kernel that the last successful call ran, as "op/level variant"; "" before the first, "op/empty" when there was
  * nothing to do. */
@@ -231,7 +237,8 @@ SAKER_API saker_status saker_context_check(saker_context *ctx);
  * return when the result is there.
  *
  * The same inputs give the same bits: any thread count, any repeat, any stream; a row's bits do not depend on how many
- * rows there are, but for products on a GPU, whose kernel and schedule are chosen by all sizes. */
+ * rows there are. On a GPU products are excepted, whose kernel and schedule are chosen by all sizes, and another
+ * alignment or stride of the tensors, or 2^28 rows and more, may choose another kernel. */
 
 #ifdef __cplusplus
 #define SAKER_INIT(op) ::saker_sized<saker_##op##_args>()
@@ -242,9 +249,9 @@ SAKER_API saker_status saker_context_check(saker_context *ctx);
 
 /* Scratch bytes that a call with these arguments needs; args are checked as in the call. op is the name, "rms_norm". */
 SAKER_API saker_status saker_workspace_bytes(saker_context *ctx, const char *op, const void *args, size_t *bytes);
-/* Which kernel would run with these arguments and why others would not, as text; reads no element, launches nothing
- * (pointers are checked as in the call). Writes at most size bytes, always terminated. The status is that of the call
- * itself. */
+/* Which kernel would run with these arguments and why others would not, as text; reads no element (of packed weights
+ * only what says how they were packed), launches nothing (pointers are checked as in the call). Writes at most size
+ * bytes, always terminated. The status is that of the call itself. */
 SAKER_API saker_status saker_explain(saker_context *ctx, const char *op, const void *args, char *text, size_t size);
 
 /* ================================================================ 5. Operations
@@ -373,7 +380,7 @@ typedef struct saker_layer_norm_backward_args {
 SAKER_API saker_status saker_layer_norm_backward(saker_context *ctx, const saker_layer_norm_backward_args *args);
 /* hadamard: y = H x / sqrt(N) for each row, H the Hadamard matrix in Sylvester's order (H_ij = -1 to the number of bits
  * that i and j share), N a power of two; f32 arithmetic. It is its own inverse and its own gradient. y may be x (the
- * same memory, exactly). CUDA: N up to 2^20. */
+ * same memory, exactly). N up to 2^30; CUDA: 2^20. */
 typedef struct saker_hadamard_args {
     uint64_t struct_size;
     const saker_tensor *x; /* [..., N] float */
@@ -385,7 +392,7 @@ SAKER_API saker_status saker_hadamard(saker_context *ctx, const saker_hadamard_a
  * SAKER_BAD_INDEX. */
 typedef struct saker_embedding_args {
     uint64_t struct_size;
-    const saker_tensor *table; /* [V, D] float; CUDA: D below 2^31 */
+    const saker_tensor *table; /* [V, D] float, V below 2^31; CUDA: D below 2^31 */
     const saker_tensor *ids;   /* [...] i32 or i64, any strides */
     const saker_tensor *out;   /* out: [..., D] float */
 } saker_embedding_args;
@@ -393,7 +400,8 @@ SAKER_API saker_status saker_embedding(saker_context *ctx, const saker_embedding
 
 /* embedding_backward: dtable[v] = the sum of dout[i] over all i with ids[i] = v, f32 sums in a fixed order (that of i);
  * zero where there is none. With accumulate it is added to what dtable holds. Rows with padding_idx (where
- * has_padding_idx is set) and with an id outside of [0, V) are left out; the latter are reported as in forward. */
+ * has_padding_idx is set) and with an id outside of [0, V) are left out; the latter are reported as in forward. Up to
+ * 2^30 ids. */
 typedef struct saker_embedding_backward_args {
     uint64_t struct_size;
     const saker_tensor *dout;   /* [..., D] float */
@@ -410,7 +418,7 @@ SAKER_API saker_status saker_embedding_backward(saker_context *ctx, const saker_
  * With softmax, values are softmax over the k (a NaN makes all NaN, k times -inf gives zeros). */
 typedef struct saker_topk_args {
     uint64_t struct_size;
-    const saker_tensor *x;       /* [..., N] float, N below 2^31; CUDA: at most 2^31 - 2^16 */
+    const saker_tensor *x;       /* [..., N] float, N below 2^31; CUDA: at most 2^31 - 2^16, and k at most 2^30 */
     const saker_tensor *values;  /* ? out: [..., k] float, any strides. values or indices must be there */
     const saker_tensor *indices; /* ? out: [..., k] i32, any strides */
     int32_t softmax;             /* 1: values are softmax over the k */
@@ -639,7 +647,8 @@ typedef enum saker_rope_scaling {
  * q_weight and k_weight are [D], absent: 1.
  *
  * q and k have one type, q_out and k_out have one type. q_out may be q and k_out may be k (the same memory, exactly).
- * A position outside of a given table counts as the nearest one inside. cu_seqlens that does not begin with 0, falls,
+ * A position outside of a given table counts as the nearest one inside (where it is the place alone, the table has to
+ * have a row for each). cu_seqlens that does not begin with 0, falls,
  * or does not end with T is cut to [0, T]; tokens of no sequence give zeros. Both set SAKER_BAD_INDEX
  * (saker_context_check). A NaN stays in its pair, with norm in its head. */
 typedef struct saker_rope_args {
@@ -845,7 +854,8 @@ typedef enum saker_gemm_schedule {
  *
  * Types of a and b: f32 and f32; f16 and f16; bf16 and bf16; e4m3 or e5m2, any pair; i8 and i8; i32 and i32; and with
  * GROUP scaling f16, bf16 or i8 activations with i8 or i4 weights (i8 with i4 only). c, bias, d, pre and saved are
- * float, each its own type; sums are in f32 (f32 products are true f32). With d of type i32 (from i8 and from i32) the
+ * float, each its own type; sums are in f32 (f32 products are true f32). With d of type i32 (from i8, and always from
+ * i32) the
  * result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales and no
  * activation; dbias is not given. With other d the sums of i8 (with GROUP, of each group) are i32 as well: up to 131071
  * k's they fit whatever a and b are, beyond it they may wrap. An i4 matrix is packed along a dimension of stride 1; all
@@ -869,7 +879,7 @@ typedef struct saker_gemm_args {
     const saker_tensor *b;       /* [..., K, N] */
     const saker_tensor *c;       /* ? [..., M, N] float, or i32 */
     const saker_tensor *bias;    /* ? [N] or [M] float, or i32 */
-    const saker_tensor *a_scale; /* ? f32, as scaling says; absent: 1 */
+    const saker_tensor *a_scale; /* ? f32, as scaling says; absent: 1. With a scaling, this or b_scale */
     const saker_tensor *b_scale; /* ? f32, as scaling says; absent: 1 */
     const saker_tensor *b_zero;  /* ? i8 or f32, b_scale's shape: GROUP only; absent: 0 */
     const saker_tensor *saved;   /* ? [..., M, N] float: forward's pre */
@@ -895,7 +905,7 @@ SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *arg
 /* gemm_pack: b of gemm in the order in which this context's kernels read it, for weights that are used many times (CPU
  * only; a GPU reads b as it lies).
  *
- * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (b_scale and b_zero are
+ * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (those of groups and blocks are
  * two-dimensional), and for_a is the type of its a where that is not b's own (fp8: any fp8). bytes is how many bytes
  * packed must have at least; without packed only bytes is written. packed is then b's data for gemm, with b_packed. It
  * is at a multiple of 16 bytes (64 is faster), and is for contexts of this library on the same instruction-set level;
@@ -930,14 +940,15 @@ SAKER_API saker_status saker_gemm_pack(saker_context *ctx, const saker_gemm_pack
  * scatter[r] of d: a and d then have any number of rows. Indices of scatter are all different; rows of d that it does
  * not name are not written. pre and saved are in the order of r; a_scale has the rows of a.
  * Groups of k's (along_k): d[g] = alpha * (a[:, t] x b[t, :]) + beta * c[g] over the t of group g. a is [M, T], b is
- * [T, N], c and d are [G, M, N]. There are no scales, bias, activation, gather and scatter.
+ * [T, N], c and d are [G, M, N]; d may be c (the same memory, exactly). There are no scales, bias, activation, gather
+ * and scatter.
  *
  * Types, scales and activations are gemm's, with G in front of the shapes of b's scales; on the CPU a group has the
  * bits of gemm with its rows alone. A group without k's gives beta * c. offsets that do not begin with 0, fall, or end
  * elsewhere than at T are kept within those. Rows of no group give zeros in d and in pre; with scatter only in pre, and
  * the rows of d that they name are not written. A row whose gather is outside of a counts as a row of zeros; one whose
  * scatter is outside of d is dropped, its pre is written. saker_context_check then reports BAD_INDEX. A GPU reads
- * offsets, gather and scatter when the kernel runs; the host never waits for them. */
+ * offsets, gather and scatter when the kernel runs; the host never waits for them. Its sizes are below 2^31. */
 typedef struct saker_grouped_gemm_args {
     uint64_t struct_size;
     const saker_tensor *a;       /* [T, K]; along_k [M, T] */
@@ -981,7 +992,7 @@ typedef enum saker_id_rule {
  * them all tokens are one sequence); i and j count from the sequence's first. D is 1 to 576, Dv 1 to 512; the last
  * dimension of q, k, v and o has stride 1. q, k and v have one type; o has any float type. GPUs with 99 KiB of shared
  * memory for a block (compute capability 8.6, 8.9, 12.0) refuse f32 products, here and in attention_backward, where D
- * or Dv is beyond 256.
+ * or Dv is beyond 256. On any GPU lengths, batch and heads are below 2^28.
  *
  * diagonal: Sk - Sq (of the sequence), so that the last query sees the last key; with top_left 0. causal: i sees
  * j <= i + diagonal. has_window: i sees i + diagonal - window_left <= j <= i + diagonal + window_right; -1: no bound on
@@ -1060,9 +1071,9 @@ SAKER_API saker_status saker_attention(saker_context *ctx, const saker_attention
  * are float: a quantised forward has the gradients of its dequantised inputs. d_o has o's
  * type and shape; dlse, of lse's shape, is a gradient that arrives at lse. p and ds are rounded to q's type before
  * they multiply, where that is a half type; sums are f32. Any output may be left out, but not all; each gradient has
- * its tensor's shape and any float type (dslopes, dsinks: f32). With accumulate all of them are added to what the
- * tensors hold. Deterministic; with SAKER_ALLOW_NONDETERMINISTIC a GPU may add dq in any order. Tokens of no sequence
- * give zeros, and so does the part of a padded dbias that no sequence reaches. */
+ * its tensor's shape and any float type (dbias: bias's, dslopes and dsinks: f32). With accumulate all of them are added
+ * to what the tensors hold. Deterministic; with SAKER_ALLOW_NONDETERMINISTIC a GPU may add dq in any order. Tokens of
+ * no sequence give zeros, and so does the part of a padded dbias that no sequence reaches. */
 typedef struct saker_attention_backward_args {
     uint64_t struct_size;
     const saker_tensor *d_o;          /* o's shape and type */
@@ -1129,7 +1140,7 @@ SAKER_API saker_status saker_attention_merge(saker_context *ctx, const saker_att
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so
  * x0 -> y0 is a copy. With checksum, the exclusive-or of all 8-byte words of all inputs is written there (a read-only
- * probe needs it). All tensors: compact, the same number of bytes, a multiple of 8, 8-byte aligned, any type. */
+ * probe needs it). All others: compact, the same number of bytes, a multiple of 8, 8-byte aligned, any type but i4. */
 typedef struct saker_stream_args {
     uint64_t struct_size;
     const saker_tensor *x0, *x1, *x2, *x3; /* ? */

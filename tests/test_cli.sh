@@ -82,6 +82,7 @@ explain 2 "x=f32[4,8]+: behind the +" 'x=f32[4,8]+' $y
 explain 2 "x=f32[4,8]+-4: behind the +" 'x=f32[4,8]+-4' $y
 explain 2 "x=f32[4,8]+99999999999999999999: behind the +" 'x=f32[4,8]+99999999999999999999' $y
 explain 2 "x=f32[4,8]+4z: do not understand 'z'" 'x=f32[4,8]+4z' $y
+expect "explain" 2 "b_packed=1: what gemm_pack wrote" "$saker" explain gemm 'a=f32[4,4]' 'b=f32[4,4]' 'd=f32[4,4]' b_packed=1
 explain 2 "quant=4294967297: expected one of none|" 'x=f32[4,8]' $y quant=4294967297
 explain 0 "rms_norm/" 'x=f32[4,8]' $y quant=none
 explain 0 "rms_norm/" 'x=f32[4,8]' $y quant=0

@@ -1,8 +1,9 @@
 """The functions of saker, one for each operation, made from the library's field tables.
 
 Outputs that are given may be anything that speaks DLPack. Outputs that are left out are allocated for NumPy arrays
-(ml_dtypes has bfloat16 and float8): without any, the operation's usual ones are; y=True, rstd=True asks for these, and
-y_quant=numpy.int8 for one of that type. The result is the output, or a tuple of them in the table's order.
+(ml_dtypes has bfloat16 and float8), for the operations of _RULES: without any, the operation's usual ones are; y=True,
+rstd=True asks for these, and y_quant=numpy.int8 for one of that type. The result is the output, or a tuple of them in
+the table's order.
 NumPy itself is never imported from here.
 SPDX-License-Identifier: Apache-2.0
 """

@@ -145,7 +145,7 @@ def flash_attn_func(
     deterministic=False,
     return_attn_probs=False,
 ):
-    """flash_attn.flash_attn_func: [B, S, H, D]. Always deterministic."""
+    """flash_attn.flash_attn_func: [B, S, H, D]. Deterministic, but for saker.configure(nondeterministic=True)."""
     options = _flash_options(
         "flash_attn_func", dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, return_attn_probs
     )
@@ -170,7 +170,7 @@ def flash_attn_varlen_func(
     return_attn_probs=False,
     block_table=None,
 ):
-    """flash_attn.flash_attn_varlen_func: [T, H, D]. Always deterministic; the lengths are hints."""
+    """flash_attn.flash_attn_varlen_func: [T, H, D]. Deterministic as flash_attn_func; the lengths are hints."""
     name = "flash_attn_varlen_func"
     if block_table is not None:
         _refuse(name, "block_table", "keys and values must be packed, not paged")

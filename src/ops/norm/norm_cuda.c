@@ -1,10 +1,10 @@
 /* norm_cuda.c - the CUDA half of the norms' plans: which kernel, how many blocks.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Families (docs/notes/norm_cuda.md): plain, ring, residual, quant and full row kernels, which read once with
+ * Families (docs/notes/norm_cuda.md): plain, residual, quant and full row kernels, which read once with
  * 16-byte accesses and are picked by type and width from norm_kernels.def; and the kernels that take anything.
- * Nothing here looks at the number of rows to choose a kernel: a row's bits do not depend on its neighbours. The number
- * of blocks may: it changes no bit. */
+ * Nothing here looks at the number of rows to choose a kernel (below 2^28): a row's bits do not depend on its
+ * neighbours. The number of blocks may: it changes no bit. */
 #include "../../cuda/rows_plan.h"
 #include "norm_op.h"
 
