@@ -905,11 +905,12 @@ SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *arg
 /* gemm_pack: b of gemm in the order in which this context's kernels read it, for weights that are used many times (CPU
  * only; a GPU reads b as it lies).
  *
- * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (those of groups and blocks are
- * two-dimensional), and for_a is the type of its a where that is not b's own (fp8: any fp8). bytes is how many bytes
- * packed must have at least; without packed only bytes is written. packed is then b's data for gemm, with b_packed. It
- * is at a multiple of 16 bytes (64 is faster), and is for contexts of this library on the same instruction-set level;
- * gemm refuses one that was made for something else. b_scale and b_zero must not change in between. */
+ * b is one matrix; scaling, group, gated, b_scale and b_zero are those that gemm will be given (those of groups and
+ * blocks are two-dimensional), and for_a is the type of its a where that is not b's own (fp8: any fp8). bytes is how
+ * many bytes packed must have at least; without packed only bytes is written. packed is then b's data for gemm, with
+ * b_packed. It is at a multiple of 16 bytes (64 is faster), and is for contexts of this library on the same
+ * instruction-set level; gemm refuses one that was made for something else. b_scale and b_zero must not change in
+ * between. */
 typedef enum saker_gemm_for {
     SAKER_GEMM_FOR_SAME = 0, /* a has b's type */
     SAKER_GEMM_FOR_F16 = 1,
