@@ -206,7 +206,9 @@ static void sentences(void)
     refused(&a, "base is 1, expected more than 1");
     a.base = 0, a.factor = -2;
     refused(&a, "factor is -2");
-    a.factor = 0, a.layout = SAKER_THD;
+    a.factor = 3;
+    refused(&a, "factor is 3, and there is no scaling");
+    a.factor = 1, a.layout = SAKER_THD;
     refused(&a, "q has shape [2, 3, 2, 6], expected [T, H, D]");
     saker_tensor table = SAKER_TENSOR(q.device, SAKER_F32, 2, 3);
     a.layout = SAKER_BSHD, a.cos = a.sin = &table;

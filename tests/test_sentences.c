@@ -1,4 +1,4 @@
-/* test_sentences.c - what a user reads when an argument of a norm or of attention is wrong, word for word.
+/* test_sentences.c - what a user reads when an argument of a norm, of attention or of others is wrong, word for word.
  * SPDX-License-Identifier: Apache-2.0
  *
  * The sentence is part of the interface: operation, argument, what was found, what was expected. */
@@ -151,6 +151,18 @@ static void packed_tokens(void)
            SAKER_INVALID_ARG, "attention: q_descale has shape [1, 1, 4], expected [1, 1, blocks of 1 tokens]");
 }
 
+/* Options that nothing would read. */
+static void unread(void)
+{
+    saker_tensor x = SAKER_TENSOR(memory[0], SAKER_F32, 4, 96), y = SAKER_TENSOR(memory[1], SAKER_F32, 4, 96);
+    saker_tensor ids = SAKER_TENSOR(memory[2], SAKER_I32, 4), table = SAKER_TENSOR(memory[3], SAKER_F32, 7, 96);
+    expect(saker_activation(ctx, SAKER_ARGS(activation, .x = &x, .y = &y, .act = SAKER_ACT_SILU, .limit = 2)),
+           SAKER_INVALID_ARG, "activation: alpha is 0 and limit 2, which only act swiglu_oai has");
+    expect(saker_embedding_backward(
+               ctx, SAKER_ARGS(embedding_backward, .dout = &x, .ids = &ids, .dtable = &table, .padding_idx = 2)),
+           SAKER_INVALID_ARG, "embedding_backward: padding_idx is 2 but has_padding_idx is 0, expected 1");
+}
+
 int main(void)
 {
     if (saker_context_create(&ctx, NULL))
@@ -159,6 +171,7 @@ int main(void)
     backward();
     layer_norm();
     packed_tokens();
+    unread();
     lifetime();
     saker_context_destroy(ctx);
     return check_report("test_sentences");

@@ -107,6 +107,9 @@ static saker_status check_head(skr_call *call, const skr_view *gate, const skr_v
 {
     if (o->limit < 0)
         return skr_fail(call, SAKER_INVALID_ARG, "limit is %g, expected 0 (the default, 7) or more", (double)o->limit);
+    if (o->act != SAKER_ACT_SWIGLU_OAI && ((o->alpha != 0 && o->alpha != 1.702f) || (o->limit != 0 && o->limit != 7)))
+        return skr_fail(call, SAKER_INVALID_ARG, "alpha is %g and limit %g, which only act swiglu_oai has",
+                        (double)o->alpha, (double)o->limit);
     a->gated = up->present;
     a->n = gate->shape[gate->ndim - 1];
     a->act = o->act;

@@ -98,6 +98,9 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     if (job->rows.m > INT32_MAX / 2)
         return skr_fail(call, SAKER_UNSUPPORTED, "ids has %lld elements, expected at most 2^30",
                         (long long)job->rows.m);
+    if (!a->has_padding_idx && a->padding_idx)
+        return skr_fail(call, SAKER_INVALID_ARG, "padding_idx is %lld but has_padding_idx is 0, expected 1",
+                        (long long)a->padding_idx);
     job->dtable = table_of(&v[B_DTABLE]);
     job->v = v[B_DTABLE].shape[0];
     job->d = v[B_DTABLE].shape[1];

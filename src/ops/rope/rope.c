@@ -333,6 +333,8 @@ static saker_status check_angles(skr_call *call, const options *o, int64_t rotar
     double base = 0, attention, r = (double)rotary;
     SKR_TRY(check_positive(call, "base", o->base, 10000, &base));
     SKR_TRY(check_positive(call, "factor", o->factor, 1, &a->factor));
+    if (!o->scaling && a->factor != 1)
+        return skr_fail(call, SAKER_INVALID_ARG, "factor is %g, and there is no scaling", a->factor);
     if (base <= 1)
         return skr_fail(call, SAKER_INVALID_ARG, "base is %g, expected more than 1", base);
     if (o->scaling >= SAKER_ROPE_YARN)
