@@ -188,8 +188,8 @@ typedef struct saker_config {
     int32_t device_type;  /* SAKER_CPU (default) or SAKER_CUDA */
     int32_t device_id;    /* CUDA device number as the driver counts, 0 to 15 */
     int32_t threads;      /* CPU: at most this many threads, the caller's included; 0: all cores this process may use */
-    int32_t check_level;  /* 0, 1, 2: all that the host can see (the default). 3: CUDA: also asks the driver about
-                             pointers */
+    int32_t check_level;  /* 0, 1, 2: all that the host can see (the default). 3: also whether each tensor's first byte
+                             is memory that the device can use (asks the system, or the driver) */
     uint64_t flags;       /* saker_flag bits */
     const char *isa;      /* CPU: highest instruction-set level, by name; NULL: the best this machine has */
     void *stream;         /* CUDA: CUstream / cudaStream_t; NULL: the legacy default stream */

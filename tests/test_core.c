@@ -1,9 +1,12 @@
 /* test_core.c - contexts, status codes, self-description, explain, workspace, empty tensors, memory and time helpers.
  * SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "saker.h"
@@ -184,6 +187,29 @@ static void questions(void)
 }
 
 /* Outputs of 32 MiB go past the caches where that pays; smaller ones do not, and none in place. */
+/* Check level 3: memory that would fault is refused before anybody touches it. */
+static void unreadable(void)
+{
+    saker_config c = {.struct_size = sizeof c, .check_level = 3};
+    saker_context *ctx = create(&c);
+    char *closed = mmap(NULL, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), byte = 0, copy = 1;
+    float open[2][8] = {{1}};
+    struct iovec here = {&copy, 1}, there = {&byte, 1};
+    saker_tensor x = SAKER_TENSOR(open[0], SAKER_F32, 1, 8), y = SAKER_TENSOR(open[1], SAKER_F32, 1, 8);
+    saker_tensor shut = SAKER_TENSOR(closed, SAKER_F32, 1, 8);
+    CHECK(saker_hadamard(ctx, SAKER_ARGS(hadamard, .x = &x, .y = &y)) == SAKER_OK);
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1) {
+        CHECK(saker_hadamard(ctx, SAKER_ARGS(hadamard, .x = &shut, .y = &y)) == SAKER_INVALID_ARG);
+        CHECK_TEXT(!!strstr(saker_context_error(ctx), "x points to memory that this process cannot read"), "%s",
+                   saker_context_error(ctx));
+        CHECK(saker_hadamard(ctx, SAKER_ARGS(hadamard, .x = &x, .y = &shut)) == SAKER_INVALID_ARG);
+    } else {
+        CHECK_SKIP("check level 3: the system does not copy memory for us");
+    }
+    munmap(closed, 1 << 16);
+    saker_context_destroy(ctx);
+}
+
 static void past_caches(void)
 {
 #if defined(__x86_64__)
@@ -330,6 +356,7 @@ int main(void)
     contexts();
     names();
     questions();
+    unreadable();
     past_caches();
     empty();
     wide_contexts();

@@ -1,13 +1,16 @@
 /* cpu.c - the CPU backend: picks a level, owns the scratch block, runs a plan's tasks on the pool.
  * SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../core/backend.h"
 #include "../core/log.h"
@@ -264,13 +267,18 @@ static saker_status cpu_fill(skr_call *call, void *state, void *memory, int byte
     return SAKER_OK;
 }
 
-/* A pointer cannot be asked what it is without touching it. */
+/* The system copies a byte, and says so where a load would be a fault: a GPU's memory, or nobody's. Where it does not
+ * let anyone look, nothing is known. */
 static bool cpu_owns(void *state, const void *pointer, const char **what)
 {
     (void)state;
-    (void)pointer;
-    *what = "";
-    return true;
+    char byte;
+    const struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)pointer, 1};
+    const int before = errno;
+    const bool readable = process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+    errno = before;
+    *what = "memory that this process cannot read (a GPU's, or nobody's)";
+    return readable;
 }
 
 /* ---------------------------------------------------------------- run */
