@@ -144,9 +144,9 @@ static inline saker_tensor saker_tensor_of(void *data, saker_type type, int32_t 
  * but DEVICE or DEVICE_LOST has not written a byte of its outputs (on a GPU OUT_OF_MEMORY may come from a later kernel
  * of a call, when its code is loaded for the first time).
  *
- * What is trusted: descriptors, which say where memory is (a wrong size or pointer is an access like any other), and
- * what is checked: everything else about them. Values inside index tensors (ids, targets, positions, offsets, sequence
- * bounds) are not trusted: whatever they hold, nothing outside of the tensors is read or written. */
+ * Descriptors are trusted to say where memory is: a pointer or a size that lies is not noticed. All else about them is
+ * checked. Values inside index tensors (ids, targets, positions, offsets, sequence bounds) are not trusted: whatever
+ * they hold, nothing outside of the tensors is read or written. */
 
 typedef enum saker_status {
     SAKER_OK = 0,
@@ -487,9 +487,8 @@ SAKER_API saker_status saker_adamw(saker_context *ctx, const saker_adamw_args *a
  * [..., i, j] of x [..., Q, K] counts as -infinity where j > i + K - Q, whatever x and mask hold there (the last row
  * sees everything). Where all of s along the dimension is -infinity, y is 0, and -infinity with log. NaN or +infinity
  * in s gives NaN along the whole dimension, and nowhere else; a scale * x that f32 does not hold may count as infinite.
- * y may be x (the same memory, exactly). Elements that are
- * neighbours in memory are added in another order than those that are not: x [N, 1] along its first dimension may have
- * other last bits than a column of [N, 2]. */
+ * y may be x (the same memory, exactly). Elements that are neighbours in memory are added in another order than those
+ * that are not: x [N, 1] along its first dimension may have other last bits than a column of [N, 2]. */
 typedef struct saker_softmax_args {
     uint64_t struct_size;
     const saker_tensor *x;    /* float, at least one dimension */
@@ -638,8 +637,8 @@ typedef enum saker_rope_scaling {
  * + a sin). Pair i is columns (i, i + R/2), or (2i, 2i + 1) with interleaved; columns from R on are copied.
  *
  * cos and sin are tables [positions, R/2], of one type, used as they are (scaling, attention_factor and base are not
- * given with them); without them angle_i = position * f_i, from base and scaling,
- * and cos and sin are multiplied by attention_factor. Angles are formed and reduced in f64: off by at most |angle|
+ * given with them); without them angle_i = position * f_i, from base and scaling, and cos and sin are multiplied by
+ * attention_factor. Angles are formed and reduced in f64: off by at most |angle|
  * 2^-50, so that at position 1e6 cos and sin are as good as f32 is. The position of a token is its place in its
  * sequence plus offsets[b], or positions[b, s]. With cu_seqlens (layout thd) sequence b is tokens cu_seqlens[b] to
  * cu_seqlens[b + 1] - 1, its first at position 0; without it all T tokens are one sequence. With norm, each head is
@@ -648,9 +647,9 @@ typedef enum saker_rope_scaling {
  *
  * q and k have one type, q_out and k_out have one type. q_out may be q and k_out may be k (the same memory, exactly).
  * A position outside of a given table counts as the nearest one inside (where it is the place alone, the table has to
- * have a row for each). cu_seqlens that does not begin with 0, falls,
- * or does not end with T is cut to [0, T]; tokens of no sequence give zeros. Both set SAKER_BAD_INDEX
- * (saker_context_check). A NaN stays in its pair, with norm in its head. */
+ * have a row for each). cu_seqlens that does not begin with 0, falls, or does not end with T is cut to [0, T]; tokens
+ * of no sequence give zeros. Both set SAKER_BAD_INDEX (saker_context_check). A NaN stays in its pair, with norm in its
+ * head. */
 typedef struct saker_rope_args {
     uint64_t struct_size;
     const saker_tensor *q;          /* [B, S, Hq, D], [B, Hq, S, D] or [T, Hq, D] float, as layout says */
@@ -855,11 +854,10 @@ typedef enum saker_gemm_schedule {
  * Types of a and b: f32 and f32; f16 and f16; bf16 and bf16; e4m3 or e5m2, any pair; i8 and i8; i32 and i32; and with
  * GROUP scaling f16, bf16 or i8 activations with i8 or i4 weights (i8 with i4 only). c, bias, d, pre and saved are
  * float, each its own type; sums are in f32 (f32 products are true f32). With d of type i32 (from i8, and always from
- * i32) the
- * result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales and no
- * activation; dbias is not given. With other d the sums of i8 (with GROUP, of each group) are i32 as well: up to 131071
- * k's they fit whatever a and b are, beyond it they may wrap. An i4 matrix is packed along a dimension of stride 1; all
- * its other strides are even.
+ * i32) the result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales
+ * and no activation; dbias is not given. With other d the sums of i8 (with GROUP, of each group) are i32 as well: up to
+ * 131071 k's they fit whatever a and b are, beyond it they may wrap. An i4 matrix is packed along a dimension of stride
+ * 1; all its other strides are even.
  *
  * Hopper's tensor cores keep about 13 bits of a sum of fp8 products. There the sums of each 128 k's are added in f32;
  * with fast_accum they need not be, which is faster and less exact the longer K is. The CPU and the kernels for other

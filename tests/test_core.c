@@ -186,7 +186,6 @@ static void questions(void)
     saker_context_destroy(ctx);
 }
 
-/* Outputs of 32 MiB go past the caches where that pays; smaller ones do not, and none in place. */
 /* Check level 3: memory that would fault is refused before anybody touches it. */
 static void unreadable(void)
 {
@@ -210,6 +209,7 @@ static void unreadable(void)
     saker_context_destroy(ctx);
 }
 
+/* Outputs of 32 MiB go past the caches where that pays; smaller ones do not, and none in place. */
 static void past_caches(void)
 {
 #if defined(__x86_64__)

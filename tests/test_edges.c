@@ -15,6 +15,9 @@ static void ran(saker_status got, const char *what)
 }
 
 /* A row whose gradient is 0 gets zeros whatever its logits hold, with z_loss too. */
+#define STOPPED(op)                                                                                                    \
+    saker_##op(ctx, SAKER_ARGS(op, .logits = &x, .target = &t, .grad = &g, .lse = &l, .dlogits = &d, .z_loss = 0.1f,   \
+                               .reduction = SAKER_REDUCE_NONE))
 static void stopped_gradient(void)
 {
     float logits[2][4] = {{NAN, 1, 2, 3}, {0, 1, 2, 3}}, grad[2] = {0, 1}, lse[2], out[2][4];
@@ -22,25 +25,9 @@ static void stopped_gradient(void)
     saker_tensor x = SAKER_TENSOR(logits, SAKER_F32, 2, 4), t = SAKER_TENSOR(target, SAKER_I32, 2);
     saker_tensor g = SAKER_TENSOR(grad, SAKER_F32, 2), l = SAKER_TENSOR(lse, SAKER_F32, 2);
     saker_tensor d = SAKER_TENSOR(out, SAKER_F32, 2, 4);
-    saker_cross_entropy_args f = {.struct_size = sizeof f,
-                                  .logits = &x,
-                                  .target = &t,
-                                  .grad = &g,
-                                  .lse = &l,
-                                  .dlogits = &d,
-                                  .z_loss = 0.1f,
-                                  .reduction = SAKER_REDUCE_NONE};
-    saker_cross_entropy_backward_args b = {.struct_size = sizeof b,
-                                           .logits = &x,
-                                           .target = &t,
-                                           .grad = &g,
-                                           .lse = &l,
-                                           .dlogits = &d,
-                                           .z_loss = 0.1f,
-                                           .reduction = SAKER_REDUCE_NONE};
     for (int backward = 0; backward < 2; backward++) {
         memset(out, 0x7f, sizeof out);
-        ran(backward ? saker_cross_entropy_backward(ctx, &b) : saker_cross_entropy(ctx, &f), "cross_entropy");
+        ran(backward ? STOPPED(cross_entropy_backward) : STOPPED(cross_entropy), "cross_entropy");
         for (int i = 0; i < 4; i++)
             CHECK_TEXT(out[0][i] == 0 && isfinite(out[1][i]), "%s: backward %d: %g and %g in column %d", level,
                        backward, (double)out[0][i], (double)out[1][i], i);

@@ -34,8 +34,8 @@ SKR_DEVICE void gemm_few_load8(uint32_t sums, int row, int column, float (&f)[8]
 SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col, const gemm_batch &z, int first,
                                  int rows)
 {
-    const int lanes = job.gated || job.work.rows == 64 ? 8 : 16, width = (int)(job.gated ? job.n / 2 : job.n);
-    const int c = threadIdx.x % lanes * 8, n = (job.gated ? col / 2 : col) + c;
+    const int width = (int)(job.gated ? job.n / 2 : job.n);
+    const int c = threadIdx.x % 8 * 8, n = (job.gated ? col / 2 : col) + c;
     gemm_columns8 gate, up; /* up: the column itself, without gates */
     if (n >= width)
         return;
@@ -43,7 +43,7 @@ SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col
     if (job.gated)
         gate.read(job, z, n);
 #pragma unroll 1
-    for (int r = threadIdx.x / lanes; r < rows && first + r < job.m; r += 256 / lanes) {
+    for (int r = threadIdx.x / 8; r < rows && first + r < job.m; r += 32) {
         const float factor = gemm_row_factor(job, z, first + r);
         float f[8], x[8];
         gemm_few_load8(sums, r, job.gated ? 64 + c : c, f);
@@ -141,14 +141,11 @@ template <int T, int ROWS, bool BT> struct gemm_few
         col = (tile - z * job.work.tiles_n) * job.work.rows;
     }
 
-    /* Where b's panel 0 or 1 of a step is: more columns of the same k's, or the next k's of the same columns. */
+    /* Where b's panel 0 or 1 of a step is: the next k's of the same columns, or the other half's columns. */
     __device__ __forceinline__ void panel_at(int step, int panel, int col, int &k, int &n) const
     {
         k = (apart ? 2 * step + panel : step) * BK;
-        if (job.gated == SKR_GEMM_HALVES)
-            n = col / 2 + panel * (int)(job.n / 2);
-        else
-            n = apart ? col : col + 64 * panel;
+        n = apart ? col : col / 2 + panel * (int)(job.n / 2);
     }
 
     /* The first of b that this block will read. Kernels before this one may still be running, and write it: L2 is where
@@ -243,7 +240,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
         }
     }
 
-    /* Of a pair of rows and 16 columns, the sums of all senders, in the order of their k's: x[2 i + h] has 8 columns,
+    /* Of a pair of rows and 16 columns, the sums of all senders, in their order: x[2 i + h] has 8 columns,
      * the first or second 8, of row i. */
     __device__ __forceinline__ void gather(int pair, int sixteen, float (&x)[4][8]) const
     {
