@@ -560,6 +560,13 @@ static void fma_cases(void)
                 s.schedule = schedule;
                 s.cuda = schedules[schedule];
                 gemm_case(s);
+                if (i == 0) { /* tiles of 128 x 128; k in vectors, and half of a step at the end */
+                    s.m = 200;
+                    s.n = 136;
+                    s.k = 501;
+                    gemm_case(s);
+                    s.k = 500;
+                }
                 s.c = SAKER_F32;
                 s.beta = 0.5f;
                 s.d = SAKER_BF16;
@@ -567,7 +574,7 @@ static void fma_cases(void)
             }
     for (int l = 0; l < 4; l++) { /* more tiles than a GPU holds at once; d by columns; few columns */
         spec s = {
-            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 2056, .n = 2312, .k = 8, .cuda = "fma f32 128x128"};
+            .a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 2056, .n = 2312, .k = 12, .cuda = "fma f32 128x128"};
         s.la = l & 1;
         s.lb = l >> 1;
         gemm_case(s);

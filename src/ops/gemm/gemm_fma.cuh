@@ -76,7 +76,8 @@ template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_
         const float *at = stages;
         read<ROWS, 16>(at + row, x[0]), read<COLS, 32>(at + A_FLOATS + col, y[0]);
 #pragma unroll 1
-        for (; steps > 0; steps--, left -= STEP)
+        for (; steps > 0; steps--, left -= STEP) {
+            const uint32_t stage = to + write_at * STAGE * 4;
 #pragma unroll
             for (int k = 0; k < STEP; k++) {
                 if (k == STEP - 1) { /* the next step is there, and no one reads the one before any more */
@@ -88,7 +89,6 @@ template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_
                 const int next = (k + 1) % STEP;
                 read<ROWS, 16>(at + next * side_a::PITCH + row, x[(k + 1) & 1]);
                 read<COLS, 32>(at + A_FLOATS + next * side_b::PITCH + col, y[(k + 1) & 1]);
-                const uint32_t stage = to + write_at * STAGE * 4;
                 a.template fetch<side_a::PARTS>(stage, left, k);
                 b.template fetch<side_b::PARTS>(stage + A_FLOATS * 4, left, k);
                 if (k == STEP / 2) { /* before the wait above */
@@ -98,12 +98,17 @@ template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_
 #pragma unroll
                 for (int i = 0; i < ROWS; i++)
 #pragma unroll
-                    for (int j = 0; j < COLS; j++)
+                    for (int c = 0; c < COLS; c++) {
+                        const int j = i & 1 ? c : COLS - 1 - c; /* there and back: one factor is the last one's */
                         sum[i][j] = __fmaf_rn(x[k & 1][i], y[k & 1][j], sum[i][j]);
+                    }
             }
+        }
     }
 
-    /* A part of a tile, or one that gemm_finish.cuh writes, in its order. */
+    /* A part of a tile, or one that gemm_finish.cuh writes, in its order. Not the sums themselves, but new numbers: a
+     * sum that is stored in a vector has its register beside its neighbour's, and then it and its column's factor are
+     * of one bank in every multiplication. */
     __device__ __forceinline__ static void keep(const skr_gemm_job &job, const gemm_work &work, int row, int col,
                                                 const float (&sum)[ROWS][COLS])
     {
@@ -116,7 +121,8 @@ template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_
 #pragma unroll
             for (int j = 0; j < COLS; j += 2) {
                 const int c = col + j % 4 + j / 4 * 32;
-                *(float2 *)(to + c / 8 * 2048 + c % 8 * 8) = make_float2(sum[i][j], sum[i][j + 1]);
+                *(float2 *)(to + c / 8 * 2048 + c % 8 * 8) =
+                    make_float2(sum[i][j] * job.fma.one, sum[i][j + 1] * job.fma.one);
             }
         }
     }

@@ -38,8 +38,16 @@ static bool aligned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t e
 static int way_of(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t pitch, int64_t along, int64_t half)
 {
     if (along == 1)
-        return SKR_GEMM_FMA_K;
+        return job->k % 4 == 0 && aligned(job, m, pitch) ? SKR_GEMM_FMA_TURN : SKR_GEMM_FMA_K;
     return pitch == 1 && aligned(job, m, along | half) ? SKR_GEMM_FMA_VECTORS : SKR_GEMM_FMA_ELEMENTS;
+}
+
+/* How a kernel that copies by `way_of_kernel` copies an operand that `way` is for, -1: not at all. What can be turned
+ * can be copied one by one. */
+static int way_taken(int way_of_kernel, int way)
+{
+    const int other = way == SKR_GEMM_FMA_TURN ? SKR_GEMM_FMA_K : way;
+    return way_of_kernel == SKR_GEMM_FMA_WAYS || way_of_kernel == other ? other : way_of_kernel == way ? way : -1;
 }
 
 /* Bytes from a thread's copy to its next (gemm_fma_side.cuh), for a tile of so many rows. */
@@ -54,7 +62,7 @@ static skr_gemm_fma_side side_of(int way, int64_t tile, int64_t pitch, int64_t a
         s.next = step * 4 - tile / (threads / 8) * s.far - jump;
     } else if (way == SKR_GEMM_FMA_VECTORS) {
         s.far = skr_min(threads * 4 / tile, step) * along * 4;
-    } else {
+    } else if (way == SKR_GEMM_FMA_ELEMENTS) {
         s.far = skr_max(threads / tile, 1) * along * 4;
         s.jump = threads * pitch * 4 + jump;
     }
@@ -77,7 +85,7 @@ static double step_us(int shape, int64_t blocks)
         int rows, columns;
         double alone, full;
     } times[] = {
-        {128, 128, 0.77, 1.41}, {64, 256, 0.85, 1.6}, {32, 256, 0.6, 1.1}, {16, 256, 0.38, 1.6}, {32, 128, 0.33, 0.9}};
+        {128, 128, 0.74, 1.35}, {64, 256, 0.85, 1.6}, {32, 256, 0.6, 1.1}, {16, 256, 0.38, 1.6}, {32, 128, 0.33, 0.9}};
     int i = 0;
     while (times[i].rows != shapes[shape].rows || times[i].columns != shapes[shape].columns)
         i++;
@@ -168,8 +176,7 @@ bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     const bool plain = is_plain(job);
     choice c = {.shape = -1};
     for (int i = 0; i < N_SHAPES; i++) {
-        const bool any = shapes[i].a_way == SKR_GEMM_FMA_WAYS;
-        if (any || (shapes[i].a_way == a_way && shapes[i].b_way == b_way))
+        if (way_taken(shapes[i].a_way, a_way) >= 0 && way_taken(shapes[i].b_way, b_way) >= 0)
             for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
                 consider(job, target, plain, (choice){.shape = i, .schedule = s}, &c);
     }
@@ -177,8 +184,9 @@ bool skr_gemm_plan_fma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
         return false;
     skr_gemm_work *t = &job->work;
     const int rows = shapes[c.shape].rows, columns = shapes[c.shape].columns;
-    job->fma.a = side_of(a_way, rows, job->a.row, job->a.at.col_stride, 0);
-    job->fma.b = side_of(b_way, columns, job->b.at.col_stride, job->b.row, half);
+    job->fma.a = side_of(way_taken(shapes[c.shape].a_way, a_way), rows, job->a.row, job->a.at.col_stride, 0);
+    job->fma.b = side_of(way_taken(shapes[c.shape].b_way, b_way), columns, job->b.at.col_stride, job->b.row, half);
+    job->fma.one = 1;
     t->rows = (int32_t)(job->m > rows ? rows : skr_max(rows, SKR_GEMM_SIDE)); /* of one row of tiles, what is kept */
     t->columns = columns;
     t->cluster = 1;

@@ -1,31 +1,36 @@
 /* gemm_fma_side.cuh - brings one operand of a tile of gemm_fma.cuh to shared memory, [k][row of a or column of b].
  * SPDX-License-Identifier: Apache-2.0
  *
- * Three ways, by what runs along memory: k (8 k's of 4 rows for each warp, which meet in no bank), the rows in vectors
- * of 16 bytes, or the rows one by one, which takes any strides. What is out of range arrives as 0. */
+ * Four ways, by what runs along memory: k one by one (8 k's of 4 rows for each warp, which meet in no bank); k in
+ * vectors of 16 bytes, by way of registers, where they stay for half of a step (8 k's of 16 rows for each warp, which
+ * meet in no bank); the rows in vectors of 16 bytes; or the rows one by one, which takes any strides. What is out of
+ * range arrives as 0, but for rows of the second. */
 #ifndef SKR_GEMM_FMA_SIDE_CUH
 #define SKR_GEMM_FMA_SIDE_CUH
 
 #include "gemm_epilogue.cuh"
 
-/* WAY: one of the three, or SKR_GEMM_FMA_WAYS: `way` says it at run time. */
+/* WAY: one of these, or SKR_GEMM_FMA_WAYS: `way` says it at run time. */
 template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
     static constexpr int PITCH = TILE + 4;
     static constexpr int PER_K = THREADS / 8, K_PASSES = TILE / PER_K; /* k along memory */
+    static constexpr int PER_TURN = THREADS / 2, TURNS = WAY == SKR_GEMM_FMA_TURN ? TILE / PER_TURN : 1;
     static constexpr int VECTOR_KS = THREADS / (TILE / 4);
     static constexpr int KS = THREADS > TILE ? THREADS / TILE : 1, PASSES = THREADS > TILE ? 1 : TILE / THREADS;
     /* A step's copies are begun in so many parts, between multiplications. */
-    static constexpr int PARTS = WAY == SKR_GEMM_FMA_VECTORS ? STEP / 2 : 1;
+    static constexpr int PARTS = WAY == SKR_GEMM_FMA_VECTORS ? STEP / 2 : WAY == SKR_GEMM_FMA_TURN ? STEP / 2 + 1 : 1;
 
     const skr_gemm_fma_side &plan;
-    const char *data; /* what this thread copies next */
-    uint32_t absent;  /* a bit for each of the thread's rows that are out of range; vectors: bytes that are there */
-    uint32_t now;     /* the same for the step at hand */
-    uint32_t to;      /* offset in a stage */
+    const char *data;          /* what this thread copies next */
+    const char *turned[TURNS]; /* k in vectors: the same for each of its rows, */
+    float4 held[TURNS];        /* and what is on its way */
+    uint32_t absent; /* a bit for each of the thread's rows that are out of range; vectors: bytes that are there */
+    uint32_t now;    /* the same for the step at hand */
+    uint32_t to;     /* offset in a stage */
 
     __device__ __forceinline__ bool is(int which) const
     {
-        return (WAY == SKR_GEMM_FMA_WAYS ? plan.way : WAY) == which;
+        return WAY != SKR_GEMM_FMA_WAYS ? WAY == which : which != SKR_GEMM_FMA_TURN && plan.way == which;
     }
 
     /* left: rows from the tile's first on. half: rows to the other half of gates, whose columns are the second half of
@@ -35,8 +40,20 @@ template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
         : plan(p)
     {
         const int t = (int)threadIdx.x, rows = (int)min(half ? left / 2 : left, (int64_t)TILE);
-        const int row = is(SKR_GEMM_FMA_K) ? t / 8 : is(SKR_GEMM_FMA_VECTORS) ? t % (TILE / 4) * 4 : t % TILE;
+        const int row = is(SKR_GEMM_FMA_K)         ? t / 8
+                        : is(SKR_GEMM_FMA_VECTORS) ? t % (TILE / 4) * 4
+                                                   : t % TILE;
         const int each = is(SKR_GEMM_FMA_K) ? PER_K : THREADS, width = half ? TILE / 2 : TILE;
+        if (is(SKR_GEMM_FMA_TURN)) { /* rows out of range have any numbers, for no one stores their sums */
+#pragma unroll
+            for (int j = 0; j < TURNS; j++) {
+                const int r = t / 2 + j * PER_TURN;
+                const int64_t row_of_all = min(r % width, rows - 1) + (r >= width ? half : 0);
+                turned[j] = (const char *)(tile + k() + row_of_all * row_stride);
+            }
+            to = (uint32_t)(k() * PITCH + t / 2) * 4;
+            return;
+        }
         data = (const char *)(tile + k() * k_stride + (row % width + (row >= width ? half : 0)) * row_stride);
         to = (uint32_t)(k() * PITCH + row) * 4;
         absent = 0;
@@ -52,7 +69,10 @@ template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
     __device__ __forceinline__ int k() const
     {
         const int t = (int)threadIdx.x;
-        return is(SKR_GEMM_FMA_K) ? t % 8 : is(SKR_GEMM_FMA_VECTORS) ? t / (TILE / 4) : t / TILE % KS;
+        return is(SKR_GEMM_FMA_K)         ? t % 8
+               : is(SKR_GEMM_FMA_TURN)    ? t % 2 * 4
+               : is(SKR_GEMM_FMA_VECTORS) ? t / (TILE / 4)
+                                          : t / TILE % KS;
     }
 
     /* One of IN parts of the next step, of which left k's exist. stage: shared memory. */
@@ -66,7 +86,22 @@ template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
             now = left > 0 ? absent : is(SKR_GEMM_FMA_VECTORS) ? 0 : ~0u;
             asm volatile("" : "+r"(now)); /* one number, not as many conditions */
         }
-        if (is(SKR_GEMM_FMA_K)) {
+        if (is(SKR_GEMM_FMA_TURN)) {
+#pragma unroll
+            for (int j = 0; j < TURNS; j++) {
+                if (part == 0) {
+                    held[j] = left > 0 ? *(const float4 *)turned[j] : make_float4(0, 0, 0, 0);
+                    turned[j] += STEP * 4;
+                }
+                if (part == IN - 1) {
+                    const uint32_t at = stage + j * PER_TURN * 4;
+                    shared_store4(at, __float_as_uint(held[j].x));
+                    shared_store4(at + PITCH * 4, __float_as_uint(held[j].y));
+                    shared_store4(at + PITCH * 8, __float_as_uint(held[j].z));
+                    shared_store4(at + PITCH * 12, __float_as_uint(held[j].w));
+                }
+            }
+        } else if (is(SKR_GEMM_FMA_K)) {
 #pragma unroll
             for (int j = 0; j < K_PASSES; j++) {
                 if (j * IN / K_PASSES != part)
