@@ -176,6 +176,10 @@ static void tma_cases(void)
     spec big = {.a = SAKER_F16, .b = SAKER_F16, .d = SAKER_F16, .m = 520, .n = 2056, .k = 136, .lb = COLS};
     big.cuda = "tma f16 kk 128x128";
     gemm_case(big);
+    big.a = big.b = big.d = SAKER_F32;
+    big.tf32 = true;
+    big.cuda = "tma tf32 kk 128x128";
+    gemm_case(big);
     for (int l = 1; l < 4; l++) /* types that want k along memory, in other layouts: through a copy */
         for (int i = 0; i < 2; i++) {
             spec s = {.a = SAKER_I8, .b = SAKER_I8, .d = SAKER_I32, .m = 272, .n = 264, .k = 250};

@@ -63,7 +63,8 @@ template <int WARPS_M, int WARPS_N, int ROWS, int A_WAY, int B_WAY> struct gemm_
         const uint32_t to = shared_address(stages);
         int left = (int)(min(job.k, (int64_t)work.last * STEP) - k0), steps = work.last - work.first, read_at = 0,
             write_at = STAGES - 1;
-        __syncthreads(); /* no one reads the last tile's any more */
+        copy_async_wait<0>(); /* of the last tile's, whose last are zeros that no one waited for */
+        __syncthreads();      /* no one reads it any more */
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++, left -= STEP) {
             const uint32_t stage = to + s * STAGE * 4;

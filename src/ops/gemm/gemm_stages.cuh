@@ -39,6 +39,7 @@ template <int A, int B, int BN, bool AT, bool BT> struct gemm_mma;
     SKR_GEMM_MMA(T, T, 256, 1, 1, float, "+f", "m64n256k16", types, ", 1, 1, 1, 1")
 SKR_GEMM_HALF(SKR_BF16, "f32.bf16.bf16")
 SKR_GEMM_HALF(SKR_F16, "f32.f16.f16")
+SKR_GEMM_MMA(SKR_F32, SKR_F32, 64, 0, 0, float, "+f", "m64n64k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_F32, SKR_F32, 128, 0, 0, float, "+f", "m64n128k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_F32, SKR_F32, 192, 0, 0, float, "+f", "m64n192k8", "f32.tf32.tf32", ", 1, 1")
 SKR_GEMM_MMA(SKR_F32, SKR_F32, 256, 0, 0, float, "+f", "m64n256k8", "f32.tf32.tf32", ", 1, 1")
