@@ -22,13 +22,15 @@ suite_interval suite_scale(saker_type type, const suite_interval *v, int64_t n)
             amax.hi = fmax(amax.hi, isfinite(b) ? b : type_max);
         }
     }
-    if (amax.hi == 0)
+    /* amax / largest, or amax times the rounded 1 / largest: two roundings, the last of them to a number of f32, which
+     * has few digits where it is subnormal, and may be 0. */
+    suite_interval s = {(double)(float)(amax.lo / largest * (1 - 2 * U)),
+                        (double)(float)(amax.hi / largest * (1 + 2 * U))};
+    if (s.hi == 0)
         return (suite_interval){1, 1};
-    if (amax.lo ==
-        0) /* all may be zero: the scale may be 1 or tiny, and the codes anything. Other cases look at them */
+    if (s.lo == 0) /* it may be 1 or tiny, and the codes anything. Other cases look at them */
         return (suite_interval){0, 1};
-    /* amax / largest, or amax times the rounded 1 / largest: two roundings. */
-    return (suite_interval){amax.lo / largest * (1 - 2 * U), amax.hi / largest * (1 + 2 * U)};
+    return s;
 }
 
 double suite_scale_bound(suite_interval s)

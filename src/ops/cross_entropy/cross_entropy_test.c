@@ -6,8 +6,9 @@
  *                      each time that an online sum is brought to a new maximum, of which few matter.
  *   exp(d)             (4 + 3 |d|) U of its value: 4 for the function itself (2 ulp), 3 for d = s - max, its rounding
  *                      and its product with log2(e). Values below 2^-126 may be 0.
- *   softcap            8 U of |s|: the quotient, tanh (4), the product.
+ *   softcap            8 U of |s|: the quotient, tanh (4), the product; and DENORM, of the quotient times softcap.
  *   log, products      one or two U each, counted below in the longest order that a kernel may choose.
+ *   underflow          DENORM for a product that may fall below f32's normal range, times what it is multiplied by.
  *   the output         half an ulp of its type. */
 #include <math.h>
 #include <stdlib.h>
@@ -63,12 +64,18 @@ static number smooth_weight(const options *o, const suite_column *w)
                 : (number){o->smoothing, o->smoothing * 2 * U};
 }
 
+/* How far softcap may be off where it gives s. */
+static double cap_error(const options *o, double s)
+{
+    return o->cap == 0 ? 0 : fabs(s) * 8 * U + (1 + o->cap) * DENORM;
+}
+
 static number capped(const options *o, double x)
 {
     if (o->cap == 0)
         return (number){x, 0};
     double s = o->cap * tanh(x / o->cap);
-    return (number){s, fabs(s) * 8 * U};
+    return (number){s, cap_error(o, s)};
 }
 
 /* What a row's exponentials come to. */
@@ -88,7 +95,7 @@ static sums sum_row(const options *o, const suite_column *w, const double *x, in
         nan |= isnan(s) || s == INFINITY;
         r.max = s > r.max ? s : r.max;
     }
-    r.cap = capped(o, r.max).e && isfinite(r.max) ? fabs(r.max) * 8 * U : 0;
+    r.cap = isfinite(r.max) ? cap_error(o, r.max) : 0;
     for (int64_t j = 0; j < n; j++) {
         number s = capped(o, x[j]);
         double d = r.max == -INFINITY ? -INFINITY : s.v - r.max, e = exp(d);
@@ -96,10 +103,10 @@ static sums sum_row(const options *o, const suite_column *w, const double *x, in
         if (e > 0)
             slack += e * (4 * U + 3 * U * fabs(d) + s.e + r.cap) + FLUSH;
         if (o->smoothing != 0) {
-            double term = k * (w->v ? w->v[(int64_t)o->start + j] : 1) * s.v;
+            double factor = k * (w->v ? w->v[(int64_t)o->start + j] : 1), term = factor * s.v;
             r.smooth.v += term;
             magnitude += fabs(term);
-            r.smooth.e += fabs(term) * (o->cap != 0 ? 8 * U : 0);
+            r.smooth.e += factor * s.e + (1 + factor) * DENORM;
         }
     }
     r.smooth.e += isfinite(magnitude) ? magnitude * (online_factor(n) + 4) * U : 0;
