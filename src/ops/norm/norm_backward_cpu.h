@@ -31,8 +31,11 @@ typedef struct vdots {
     vf2 dot, grad;
 } vdots;
 
-/* Sums that are filled in turn. With CENTRE there are two kinds, of half as many each: registers are scarce. */
-enum { SUMS = CENTRE ? 1 : K };
+/* Sums that are filled in turn. With CENTRE there are two kinds, of half as many each: registers are scarce. Terms that
+ * are few different numbers have roundings that do not even out: so a chain has at most LINKS of them, and f64 adds
+ * the sums of SUMMED elements. */
+enum { SUMS = CENTRE && SKR_LANES > 1 ? 1 : K, LINKS = SKR_LANES > 1 ? 256 : 128 };
+enum { SUMMED = LINKS * 2 * SUMS * SKR_LANES };
 
 SKR_FN void vdots_zero(vdots *a)
 {
@@ -43,7 +46,8 @@ SKR_FN void vdots_zero(vdots *a)
 
 SKR_FN dots vdots_total(const vdots *a)
 {
-    vf2 dot = SUMS == 1 ? a[0].dot : v2_add(a[0].dot, a[SUMS - 1].dot), grad = a[0].grad;
+    vf2 dot = SUMS == 1 ? a[0].dot : v2_add(a[0].dot, a[SUMS - 1].dot);
+    vf2 grad = SUMS == 1 ? a[0].grad : v2_add(a[0].grad, a[SUMS - 1].grad);
     return (dots){v_sum(v_add(dot.lo, dot.hi)), CENTRE ? v_sum(v_add(grad.lo, grad.hi)) : 0.0f};
 }
 
@@ -457,6 +461,7 @@ static void start(sweep *s, const job_t *job, float (*buffer)[STAGED])
     s->in_place = dyt == xt && xt == dxt && xt == drt && round == SKR_F32;
     s->type = s->in_place ? dyt : SKR_F32;
     s->chunk = s->in_place ? CHUNK : STAGED;
+    s->chunk = s->chunk < SUMMED ? s->chunk : SUMMED;
     s->one_over_n = 1.0 / (double)job->n;
     s->ahead = lead_of(&job->x, job->n);
     s->want = (job->dx.data ? WANT_DX : 0) | (job->dweight.data ? WANT_DW : 0) | (job->dbias.data ? WANT_DB : 0) |
@@ -622,7 +627,7 @@ static void rows(const job_t *job, int64_t part)
     row_data pair[2], *r = &pair[0], *next = &pair[1];
     row_at(&s, begin, dw, db, r);
     row_sums sum = first_sweep(&s, r);
-    if (s.both && job->rows.n_dims == 1 && job->n <= CHUNK) {
+    if (s.both && job->rows.n_dims == 1 && job->n <= s.chunk) {
         sum = flat_sweeps(&s, sum, r, begin, end);
         begin = end - 1;
     }

@@ -331,6 +331,12 @@ static void centres(void)
                 s.has = W | R | RO | Y;
                 add_forward(&s);
             }
+    /* Terms that are two numbers, in turn: their roundings do not even out. */
+    static const int64_t wide[] = {594, 968, 1144, 1816, 4096, 4166, 5000};
+    foreach (i, wide) {
+        struct spec s = {ROWS(9), .n = wide[i], .x = SAKER_F32, .has = RSTD | Y, .fill = SUITE_ALTERNATING};
+        add_backward(&s);
+    }
     struct spec bench = {ROWS((int64_t)1 << 14), .n = 4096, .x = SAKER_F32, .use = SUITE_BENCH, .fill = SUITE_OFFSET};
     bench.has = W | B | Y;
     add_forward(&bench);

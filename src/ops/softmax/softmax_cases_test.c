@@ -254,6 +254,19 @@ static void far(void)
                     }
 }
 
+/* Sums of one number, many times, in each column: its roundings do not even out. */
+static void equal(void)
+{
+    static const int64_t n[] = {64, 300, 1526, 3138};
+    foreach (i, n)
+        foreach (t, floats)
+            for (int log = 0; log < 2; log++) {
+                struct spec s = {SHAPE(n[i], 9), .x = floats[t], .y = SAKER_F32,
+                                 .dim = 1,       .has = log,     .layout = SUITE_EXPANDED};
+                softmax_backward_add(&s);
+            }
+}
+
 /* ---------------------------------------------------------------- bench and demo */
 
 static void bench_pair(int64_t m, int64_t n, saker_type type, int use)
@@ -319,6 +332,7 @@ static void build(void)
     in_place();
     fills();
     far();
+    equal();
     benches();
 }
 

@@ -13,8 +13,9 @@
 #include "../../cpu/simd/vmath.h"
 #include "softmax.h"
 
-/* Columns whose f32 sums form one part of a tile's longer sums. */
-enum { PART = 1024 };
+/* Columns whose f32 sums form one part of a tile's longer sums: a row has but one chain there, and equal terms are
+ * rounded the same way in all of it. */
+enum { PART = 16 };
 
 typedef struct tile {
     int64_t row; /* the first */
