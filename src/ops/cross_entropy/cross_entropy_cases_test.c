@@ -148,6 +148,8 @@ static void contents(void)
                 s.has = DL | LOSS | LSE;
                 forward(s);
             }
+    foreach (i, floats) /* a NaN and nothing beside it */
+        all((struct spec){.x = floats[i], ROWS(3), .n = 1, .fill = SUITE_ONE_NAN});
 }
 
 static void layouts(void)

@@ -71,10 +71,10 @@ SKR_DEVICE float capped(float x, float softcap)
     return softcap != 0.0f ? softcap * tanhf(x / softcap) : x;
 }
 
-/* m + log(sum); -infinity where everything is. */
+/* m + log(sum); -infinity where everything is. Maxima pass over a NaN: it shows in the sum. */
 SKR_DEVICE float lse_of(float max, float sum)
 {
-    return max == -INFINITY ? max : max + logf(sum);
+    return max == -INFINITY && sum == sum ? max : max + logf(sum);
 }
 
 template <class Row>
