@@ -194,6 +194,8 @@ static void collect(const case_data *d, buffer *b, run_result *r)
         suite_gather(t, m->image + m->offset, r->out[i]);
         suite_gather(t, m->before + m->offset, was);
         suite_scatter(t, was, m->image + m->offset);
+        if (!suite_spare_from(t, m->before + m->offset, m->image + m->offset))
+            snprintf(r->problem, sizeof r->problem, "the spare nibble of a row of %s is not 0", t->field);
         free(was);
     }
     for (int i = 0; i < c->n_tensors; i++) {

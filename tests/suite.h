@@ -151,6 +151,9 @@ void suite_load(const suite_tensor *t, const void *data, double *value);
 /* The same with the elements' bytes as they are, packed in logical order. */
 void suite_scatter(const suite_tensor *t, const void *packed, void *data);
 void suite_gather(const suite_tensor *t, const void *data, void *packed);
+/* i4: puts the spare nibbles of rows of odd width in `from` in place of those in data. False: one in data was not 0, as
+ * who writes the row leaves it. */
+bool suite_spare_from(const suite_tensor *t, const void *from, void *data);
 /* A descriptor for data; shape and strides are borrowed from t, strides NULL when compact. */
 saker_tensor suite_describe(const suite_tensor *t, void *data);
 /* Copies the case's argument struct to args (SUITE_ARGS_BYTES) and points each tensor field at tensors[i]. False: no

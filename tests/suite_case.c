@@ -196,6 +196,32 @@ void suite_gather(const suite_tensor *t, const void *data, void *packed)
     each_run(t, move_run, &a);
 }
 
+struct spare {
+    const uint8_t *from;
+    uint8_t *data;
+    bool zero;
+};
+
+static void move_spare(void *arg, int64_t logical, int64_t place, int64_t n, int64_t step)
+{
+    struct spare *s = arg;
+    int64_t byte = (place + n) / 2;
+    (void)logical;
+    (void)step;
+    if (n % 2 == 0)
+        return;
+    s->zero &= s->data[byte] >> 4 == 0;
+    s->data[byte] = (uint8_t)((s->data[byte] & 15) | (s->from[byte] & 240));
+}
+
+bool suite_spare_from(const suite_tensor *t, const void *from, void *data)
+{
+    struct spare s = {from, data, true};
+    if (t->type == SAKER_I4)
+        each_run(t, move_spare, &s);
+    return s.zero;
+}
+
 /* ---------------------------------------------------------------- contents */
 
 static uint64_t mix(uint64_t *state) /* splitmix64 */
