@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 #include "activation_test.h"
 
 static const char *const act_names[] = {"none",      "sigmoid", "tanh",  "silu",      "gelu",
@@ -28,7 +29,8 @@ enum {
 };
 
 struct spec {
-    int act, form, has, use, quant, n_lead;
+    int act, form, has, use, quant, n_lead, random;
+    suite_layout layout;
     int64_t lead[3], n;
     saker_type x, up, y, b, q; /* 0: x's type; y also stands for dy, up for dx */
     suite_fill fill;
@@ -37,14 +39,14 @@ struct spec {
 
 static void start_name(suite_case *c, const struct spec *s)
 {
+    suite_say_random(c, s->random);
     suite_say(c, "%s%s %s ", act_names[s->act], form_names[s->form], suite_type_text(s->x));
     suite_say_shape(c, s->n_lead, s->lead, s->n);
 }
 
 static void end_name(suite_case *c, const struct spec *s)
 {
-    if (s->has & PADDED)
-        suite_say(c, " padded");
+    suite_say(c, "%s", suite_layout_text(s->has & PADDED ? SUITE_PADDED : s->layout));
     if (s->has & OVERLAPPED)
         suite_say(c, " overlapped");
     if (s->has & IN_PLACE)
@@ -68,6 +70,7 @@ static suite_tensor *rows(suite_case *c, const struct spec *s, const char *field
     int64_t gap = s->has & PADDED ? suite_gap(c) : 0;
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->n_lead, s->lead, columns, gap);
     t->fill = fill;
+    suite_lay_out(t, s->layout, suite_gap(c), columns >= 0);
     if (s->has & OVERLAPPED && columns > s->n && role == SUITE_IN)
         t->stride[0] = s->n, t->stride[1] = 1;
     return t;
@@ -321,6 +324,61 @@ static void quantised(void)
                           .quant = SAKER_QUANT_ROW, .has = IN_PLACE});
 }
 
+/* ---------------------------------------------------------------- random combinations */
+
+/* What both directions have. */
+static struct spec random_spec(int number, uint64_t *r)
+{
+    static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_LARGE,  SUITE_TINY, SUITE_ONE_NAN,
+                                       SUITE_ONE_INF, SUITE_OFFSET, SUITE_ZERO};
+    struct spec s = {.random = 1 + number, .n = suite_draw_width(r)};
+    s.n_lead = suite_draw_lead(r, 3, s.n, s.lead);
+    s.act = suite_draw(r, ACTS);
+    s.form = s.act == SAKER_ACT_SWIGLU_OAI ? HALVES + suite_draw(r, 3) : suite_draw(r, TWO + 1);
+    s.x = suite_draw_float(r);
+    s.up = suite_draw_near(r, s.x);
+    s.y = suite_draw_near(r, s.x);
+    s.b = suite_draw_near(r, s.x);
+    s.has = suite_draw_once_in(r, 2) ? BIAS : 0;
+    s.layout = suite_draw_once_in(r, 2) ? (suite_layout)suite_draw(r, SUITE_EXPANDED + 1) : SUITE_COMPACT;
+    s.fill = suite_draw_once_in(r, 3) ? fills[suite_draw(r, 7)] : SUITE_NORMAL;
+    if (s.act == SAKER_ACT_SWIGLU_OAI && suite_draw_once_in(r, 2)) {
+        s.alpha = suite_draw_once_in(r, 2) ? 1 : -0.5f;
+        s.limit = suite_draw_once_in(r, 2) ? 0.5f : 30;
+    }
+    return s;
+}
+
+static void random_forward(int number)
+{
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    s.quant = suite_draw_once_in(&r, 3) ? 1 + suite_draw(&r, SAKER_QUANT_BLOCK) : SAKER_QUANT_NONE;
+    s.q = quants[suite_draw(&r, 3)];
+    if (s.quant && suite_draw_once_in(&r, 2))
+        s.has |= NO_Y;
+    else if ((s.form == PLAIN || s.form == TWO) && s.layout != SUITE_EXPANDED && suite_draw_once_in(&r, 3))
+        s.has |= s.form == TWO && suite_draw_once_in(&r, 2) ? OVER_UP : IN_PLACE;
+    forward(s);
+}
+
+static void random_backward(int number)
+{
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    if (suite_draw_once_in(&r, 2))
+        s.has |= suite_draw_once_in(&r, 2) ? DBIAS | ACCUMULATE : DBIAS;
+    if (s.layout != SUITE_EXPANDED && suite_draw_once_in(&r, 3)) {
+        static const int places[] = {IN_PLACE, OVER_DY, OVER_UP};
+        s.has |= places[suite_draw(&r, s.form == TWO ? 3 : s.form == PLAIN ? 2 : 1)];
+    }
+    if (s.form == TWO && suite_draw_once_in(&r, 4))
+        s.has |= NO_DUP;
+    if ((s.has & DBIAS || (s.form == TWO && !(s.has & NO_DUP))) && suite_draw_once_in(&r, 4)) /* one has to be left */
+        s.has |= NO_Y;
+    backward(s);
+}
+
 /* ---------------------------------------------------------------- bench */
 
 static void benches(void)
@@ -367,6 +425,10 @@ static void build(void)
     types();
     places();
     quantised();
+    for (int i = 0; i < SUITE_RANDOM; i++) {
+        random_forward(i);
+        random_backward(i);
+    }
     benches();
 }
 

@@ -6,6 +6,7 @@
 
 #include "suite_convert.h"
 #include "suite_list.h"
+#include "suite_random.h"
 
 static suite_list list;
 
@@ -102,6 +103,7 @@ typedef struct spec {
     suite_fill fill;
     int64_t step;
     const char *name; /* NULL: made of all the others */
+    int random;
 } spec;
 
 static void tensor(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type, suite_fill fill)
@@ -115,6 +117,7 @@ static void tensor(suite_case *c, const spec *s, const char *field, suite_role r
 static void name_case(suite_case *c, const spec *s, int64_t step)
 {
     static const char *const words[] = {" amsgrad", " scaled", " clipped", " maximize", " defaults", " padded"};
+    suite_say_random(c, s->random);
     suite_say(c, "%s %s %s %s ", suite_type_text(s->p), suite_type_text(s->g), suite_type_text(s->m),
               suite_type_text(s->v));
     suite_say_shape(c, s->rows ? 1 : 0, &s->rows, s->n);
@@ -175,6 +178,22 @@ static void bench(void)
         }
 }
 
+static void random_case(int number)
+{
+    static const suite_fill fills[] = {SUITE_TINY, SUITE_ZERO, SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_ALTERNATING};
+    uint64_t r = suite_draws(number);
+    spec s = {.random = 1 + number, .n = suite_draw_width(&r)};
+    s.p = suite_draw_float(&r);
+    s.rows = suite_draw(&r, s.n < 300 ? 40 : 4);
+    s.g = suite_draw_near(&r, s.p);
+    s.m = suite_draw_near(&r, s.p);
+    s.v = suite_draw_near(&r, s.m);
+    s.has = suite_draw(&r, 2 * STRIDED);
+    s.step = suite_draw_once_in(&r, 2) ? 1 + suite_draw(&r, 10) : 1 + suite_draw(&r, 100000);
+    s.fill = suite_draw_once_in(&r, 3) ? fills[suite_draw(&r, 5)] : SUITE_NORMAL;
+    add(s);
+}
+
 static void build(void)
 {
     static const int64_t n[] = {0, 1, 3, 4, 7, 8, 9, 31, 64, 100, 1023, 1025, 16385, 70001};
@@ -199,6 +218,8 @@ static void build(void)
         add((spec){SAKER_F32, SAKER_F32, SAKER_F32, SAKER_F32, 4, 67, .has = has});
         add((spec){SAKER_BF16, SAKER_F16, SAKER_F32, SAKER_BF16, 4, 68, .has = has});
     }
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_case(i);
     bench();
 }
 

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "../../../tests/suite_random.h"
 #include "attention_cases_test.h"
 
 static void both(struct spec s)
@@ -552,42 +553,36 @@ static void quant_cases(void)
 
 /* ---------------------------------------------------------------- random combinations */
 
-static uint64_t next(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
-
-static struct spec random_spec(uint64_t number)
+static struct spec random_spec(int number)
 {
     static const int64_t sizes[] = {1, 5, 8, 16, 24, 33, 64, 72, 128};
-    uint64_t r = number * 0x9e3779b97f4a7c15u + 1;
-    struct spec s = {.note = "random", .type = floats[next(&r) % 3]};
-    s.b = 1 + (int64_t)next(&r) % 3;
-    s.hk = 1 + (int64_t)next(&r) % 2;
-    s.hq = s.hk * (1 + (int64_t)next(&r) % 3);
-    bool many_q = next(&r) % 8 == 0, many_k = next(&r) % 8 == 0; /* one draw a statement: their order must be fixed */
-    s.s = 1 + (int64_t)(next(&r) % (many_q ? 160 : 40));
-    s.sk = 1 + (int64_t)(next(&r) % (many_k ? 530 : 60));
-    s.d = sizes[next(&r) % 9];
-    s.dv = next(&r) % 2 ? s.d : sizes[next(&r) % 9];
-    s.layout = (int)(next(&r) % 3);
-    s.o = next(&r) % 4 ? s.type : floats[next(&r) % 3];
-    s.bias = floats[next(&r) % 3];
-    s.bias_dims = (int)(next(&r) % 16);
-    s.mask_dims = (int)(next(&r) % 16);
-    s.left = (int64_t)(next(&r) % 40) - 1;
-    s.right = (int64_t)(next(&r) % 20) - 1;
-    s.memory = next(&r) % 3 ? SUITE_COMPACT : (suite_layout)(1 + next(&r) % 3);
+    uint64_t r = suite_draws(number);
+    struct spec s = {.note = "random", .type = suite_draw_float(&r)};
+    s.b = 1 + suite_draw(&r, 3);
+    s.hk = 1 + suite_draw(&r, 2);
+    s.hq = s.hk * (1 + suite_draw(&r, 3));
+    bool many_q = suite_draw_once_in(&r, 8), many_k = suite_draw_once_in(&r, 8);
+    s.s = 1 + suite_draw(&r, many_q ? 160 : 40);
+    s.sk = 1 + suite_draw(&r, many_k ? 530 : 60);
+    s.d = sizes[suite_draw(&r, 9)];
+    s.dv = suite_draw(&r, 2) ? s.d : sizes[suite_draw(&r, 9)];
+    s.layout = suite_draw(&r, 3);
+    s.o = suite_draw(&r, 4) ? s.type : suite_draw_float(&r);
+    s.bias = suite_draw_float(&r);
+    s.bias_dims = suite_draw(&r, 16);
+    s.mask_dims = suite_draw(&r, 16);
+    s.left = suite_draw(&r, 40) - 1;
+    s.right = suite_draw(&r, 20) - 1;
+    s.memory = suite_draw(&r, 3) ? SUITE_COMPACT : (suite_layout)(1 + suite_draw(&r, 3));
     static const unsigned some[] = {CAUSAL, WINDOW,  SOFTCAP,   SLOPES, BIAS, MASK,      KEY_MASK,
                                     SINKS,  DROPOUT, POSITIONS, IDS,    DLSE, ACCUMULATE};
     foreach (i, some)
-        s.has |= next(&r) % 4 == 0 ? some[i] : 0;
-    if (s.has & (CAUSAL | WINDOW) && next(&r) % 4 == 0)
+        s.has |= suite_draw_once_in(&r, 4) ? some[i] : 0;
+    if (s.has & (CAUSAL | WINDOW) && suite_draw_once_in(&r, 4))
         s.has |= TOP_LEFT;
-    if (s.has & SLOPES && next(&r) % 2)
+    if (s.has & SLOPES && suite_draw(&r, 2))
         s.has ^= SLOPES | SLOPES_BATCH;
-    if (s.has & IDS && next(&r) % 2)
+    if (s.has & IDS && suite_draw(&r, 2))
         s.has ^= IDS | IDS_UP_TO;
     return s;
 }
@@ -596,7 +591,7 @@ static void random_cases(void)
 {
     static char notes[2000][16];
     for (int i = 0; i < 2000; i++) {
-        struct spec s = random_spec((uint64_t)i);
+        struct spec s = random_spec(i);
         snprintf(notes[i], sizeof notes[i], "r%d", i);
         s.note = notes[i];
         s.use = i < 100 ? SUITE_CHECK : SUITE_ALL;

@@ -238,6 +238,106 @@ static void merges(void)
     cross_entropy_add(MERGE, &s);
 }
 
+/* ---------------------------------------------------------------- random combinations */
+
+/* What all three have; `vocab` is what targets are drawn from. */
+static struct spec random_spec(int number, uint64_t *r, int64_t vocab)
+{
+    static const float smoothings[] = {0, 0, 0.1f, 1}, zs[] = {0, 0, 1e-3f};
+    struct spec s = {.random = 1 + number, .x = suite_draw_float(r)};
+    s.w = suite_draw_near(r, s.x);
+    s.t = suite_draw_once_in(r, 2) ? SAKER_I32 : SAKER_I64;
+    s.reduction = suite_draw(r, 3);
+    s.smoothing = smoothings[suite_draw(r, 4)];
+    s.z = zs[suite_draw(r, 3)];
+    s.layout = suite_draw_once_in(r, 2) ? (suite_layout)suite_draw(r, SUITE_EXPANDED + 1) : SUITE_COMPACT;
+    s.has = suite_draw_once_in(r, 2) ? W : 0;
+    s.has |= suite_draw_once_in(r, 4) ? FLAT : 0;
+    if (suite_draw_once_in(r, 3)) {
+        s.has |= IGNORE;
+        s.ignore = suite_draw(r, 3) - 1;
+    }
+    switch (suite_draw(r, 4)) {
+    case 0: /* some that are ignored */
+        s.low = s.has & IGNORE ? s.ignore : 0;
+        s.high = s.low + 1;
+        s.has |= SOME_BAD;
+        break;
+    case 1:
+        s.low = -2;
+        s.high = vocab + 1;
+        s.has |= SOME_BAD;
+        break;
+    default:
+        s.low = s.high = 0;
+    }
+    return s;
+}
+
+static void random_rows(int which, int number)
+{
+    static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_ZERO,    SUITE_CONSTANT, SUITE_TINY,
+                                       SUITE_OFFSET,  SUITE_ONE_NAN, SUITE_MASKED,   SUITE_ALTERNATING,
+                                       SUITE_ONE_INF, SUITE_EDGES,   SUITE_LARGE};
+    static const float caps[] = {0, 0, 3, 30};
+    uint64_t r = suite_draws(number);
+    int64_t n = suite_draw_width(&r), start = 0, vocab = 0;
+    bool shard = suite_draw_once_in(&r, 4);
+    if (shard) {
+        start = suite_draw(&r, 100);
+        vocab = start + n + suite_draw(&r, 100);
+    }
+    struct spec s = random_spec(number, &r, shard ? vocab : n);
+    s.n = n;
+    s.start = start;
+    s.vocab = vocab;
+    s.n_lead = suite_draw_lead(&r, 3, n, s.lead);
+    s.cap = caps[suite_draw(&r, 4)];
+    s.y = suite_draw_near(&r, s.x);
+    if (suite_draw_once_in(&r, 3)) /* backward's lse is a given number: no logit may be far above it */
+        s.fill = fills[suite_draw(&r, which == FORWARD ? 11 : 8)];
+    if (s.fill == SUITE_LARGE)
+        s.z = 0; /* lse squared is beyond f32 */
+    if (which == BACKWARD) {
+        s.has |= DL | (suite_draw_once_in(&r, 2) ? DLSE : 0);
+    } else if (shard) {
+        s.has |= PARTIAL;
+    } else {
+        int outputs = 1 + suite_draw(&r, 7);
+        s.has |= (outputs & 1 ? LOSS : 0) | (outputs & 2 ? LSE : 0) | (outputs & 4 ? DL : 0);
+    }
+    if (s.has & DL && suite_draw_once_in(&r, 2))
+        s.has |= suite_draw_once_in(&r, 2) ? GRAD : ONE_GRAD;
+    if (s.has & DL && s.layout != SUITE_EXPANDED && suite_draw_once_in(&r, 3))
+        s.has |= IN_PLACE;
+    cross_entropy_add(which, &s);
+}
+
+static void random_merge(int number)
+{
+    uint64_t r = suite_draws(number);
+    int64_t vocab = 1 + suite_draw(&r, 300);
+    struct spec s = random_spec(number, &r, vocab);
+    s.x = SAKER_F32;
+    s.vocab = vocab;
+    s.shards = 1 + suite_draw(&r, 9);
+    s.n_lead = suite_draw_lead(&r, 3, 4, s.lead);
+    int outputs = 1 + suite_draw(&r, 3);
+    s.has |= (outputs & 1 ? LOSS : 0) | (outputs & 2 ? LSE : 0);
+    cross_entropy_add(MERGE, &s);
+}
+
+static void random_cases(void)
+{
+    for (int i = 0; i < SUITE_RANDOM; i++) {
+        random_rows(FORWARD, i);
+        random_rows(BACKWARD, i);
+        random_merge(i);
+    }
+}
+
+/* ---------------------------------------------------------------- bench */
+
 static void bench(void)
 {
     static const saker_type types[] = {SAKER_F32, SAKER_BF16};
@@ -299,6 +399,7 @@ bool cross_entropy_case(int which, int i, suite_case *out)
         layouts();
         shards();
         widths();
+        random_cases();
         bench();
     }
     return cross_entropy_added(which, i, out);

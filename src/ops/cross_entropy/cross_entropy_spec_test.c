@@ -15,6 +15,10 @@ static suite_tensor *rows(suite_case *c, const struct spec *s, const char *field
         t->shape[t->ndim++] = shards;
     for (int d = 0; d < s->n_lead; d++)
         t->shape[t->ndim++] = s->lead[d];
+    if (s->has & FLAT && cols < 0) {
+        t->shape[0] = suite_elements(t);
+        t->ndim = 1;
+    }
     if (cols >= 0)
         t->shape[t->ndim++] = cols;
     suite_lay_out(t, s->layout, s->layout == SUITE_PERMUTED ? 0 : suite_gap(c), cols >= 0);
@@ -83,6 +87,8 @@ static void end_name(suite_case *c, const struct spec *s)
 {
     static const char *const reductions[] = {"", " mean", " sum"};
     suite_say(c, "%s%s%s", reductions[s->reduction], suite_layout_text(s->layout), suite_fill_text(s->fill));
+    if (s->has & FLAT)
+        suite_say(c, " flat");
     if (s->smoothing != 0)
         suite_say(c, " e=%g", (double)s->smoothing);
     if (s->z != 0)
@@ -102,7 +108,8 @@ static void end_name(suite_case *c, const struct spec *s)
 static void start(suite_case *c, const struct spec *s)
 {
     c->use = s->use ? s->use : SUITE_CHECK;
-    c->check = s->has & BAD ? SAKER_BAD_INDEX : SAKER_OK;
+    c->check = s->has & BAD ? SAKER_BAD_INDEX : s->has & SOME_BAD ? SUITE_ANY_CHECK : SAKER_OK;
+    suite_say_random(c, s->random);
     suite_say(c, "%s ", suite_type_text(s->x));
     for (int d = 0; d < s->n_lead; d++)
         suite_say(c, "%lldx", (long long)s->lead[d]);

@@ -7,6 +7,7 @@
 #define CROSS_ENTROPY_TEST_H
 
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 
 enum { FORWARD, BACKWARD, MERGE, N_SUITES };
 
@@ -21,12 +22,14 @@ enum {
     ONE_GRAD = 64, /* one number although the loss is not reduced */
     DLSE = 128,
     PARTIAL = 256,
-    IGNORE = 512, /* has_ignore_index, with ignore as it */
-    BAD = 1024    /* targets outside of the vocabulary: saker_context_check says so */
+    IGNORE = 512,    /* has_ignore_index, with ignore as it */
+    BAD = 1024,      /* targets outside of the vocabulary: saker_context_check says so */
+    SOME_BAD = 2048, /* there may be such targets */
+    FLAT = 4096      /* target and what has one value a row are [M] although logits has more leading dimensions */
 };
 
 struct spec {
-    int has, use, reduction, n_lead;
+    int has, use, reduction, n_lead, random;
     suite_layout layout;
     int64_t lead[3], n;
     saker_type x, y, w, t; /* logits, dlogits and weight (0: logits' type), target (0: i64) */

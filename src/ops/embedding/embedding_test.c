@@ -6,6 +6,7 @@
 
 #include "suite_convert.h"
 #include "suite_list.h"
+#include "suite_random.h"
 
 enum { RUN = 64 };
 
@@ -59,7 +60,7 @@ enum { WIDE_IDS = 1, STRIDED = 2, ACCUMULATE = 4, PADDING = 8, THREE = 16 };
 typedef struct spec {
     saker_type table, out;
     int64_t v, d, m, low, high; /* ids from low to high; both 0: all of the table and one beyond on each side */
-    int has, use;
+    int has, use, random;
 } spec;
 
 /* [v, d] or [m, d]; THREE: [2, m/2, d]. */
@@ -93,6 +94,7 @@ static suite_case start(spec *s)
     }
     bool bad = s->low < 0 || s->high >= s->v, all_bad = s->high < 0 || s->low >= s->v;
     c.check = s->m * s->d == 0 || !bad ? SAKER_OK : all_bad ? SAKER_BAD_INDEX : SUITE_ANY_CHECK;
+    suite_say_random(&c, s->random);
     suite_say(&c, "%s %s %lld of %lldx%lld ids %lld..%lld", suite_type_text(s->table), suite_type_text(s->out),
               (long long)s->m, (long long)s->v, (long long)s->d, (long long)s->low, (long long)s->high);
     suite_say_bits(&c, s->has, 5, words);
@@ -116,6 +118,8 @@ static void add_backward(spec s)
 {
     saker_embedding_backward_args a = {.struct_size = sizeof a, .accumulate = (s.has & ACCUMULATE) != 0};
     suite_case c = start(&s);
+    if (s.v == 0) /* nothing is written, so nothing runs */
+        c.check = SAKER_OK;
     if (s.has & PADDING)
         a.has_padding_idx = 1, a.padding_idx = 2;
     memcpy(c.args, &a, sizeof a);
@@ -131,6 +135,27 @@ static void both(spec s)
 {
     add(s);
     add_backward(s);
+}
+
+static void random_case(int number)
+{
+    static const int flags[] = {WIDE_IDS, STRIDED, ACCUMULATE, PADDING, THREE};
+    static const int64_t rows[] = {0, 1, 2, 3, 7, 33, 64, 65, 200};
+    uint64_t r = suite_draws(number);
+    spec s = {.random = 1 + number, .d = suite_draw_width(&r)};
+    s.v = suite_draw_once_in(&r, 32) ? 0 : 1 + suite_draw(&r, s.d < 300 ? 300 : 10);
+    s.m = rows[suite_draw(&r, s.d < 300 ? 9 : 6)];
+    s.table = suite_draw_float(&r);
+    s.out = suite_draw_near(&r, s.table);
+    foreach (i, flags)
+        s.has |= suite_draw_once_in(&r, 3) ? flags[i] : 0;
+    if (s.has & THREE)
+        s.m *= 2;
+    if (suite_draw_once_in(&r, 2)) { /* a stretch of the table, or beyond */
+        s.low = suite_draw(&r, (int)s.v + 1) - 1;
+        s.high = s.low + suite_draw(&r, 20);
+    }
+    both(s);
 }
 
 static void build(void)
@@ -166,6 +191,8 @@ static void build(void)
         both((spec){floats[t], floats[t], .v = 600, .d = 8, .m = 5000, .has = WIDE_IDS});
         both((spec){floats[t], floats[t], .v = 300000, .d = 8, .m = 9000, .has = ACCUMULATE});
     }
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_case(i);
     for (int t = 0; t < 3; t += 2)
         for (int cuda = 0; cuda < 2; cuda++) {
             int64_t bytes = suite_type_bytes(floats[t]), use = cuda ? SUITE_BENCH_CUDA : SUITE_BENCH;

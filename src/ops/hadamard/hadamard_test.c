@@ -6,6 +6,7 @@
 
 #include "suite_convert.h"
 #include "suite_list.h"
+#include "suite_random.h"
 
 static suite_list list;
 
@@ -88,6 +89,15 @@ static void add(saker_type x, saker_type y, int64_t m, int64_t n, int has, suite
     suite_list_add(&list, &c);
 }
 
+static void random_case(int number)
+{
+    uint64_t r = suite_draws(number);
+    saker_type x = suite_draw_float(&r), y = suite_draw_near(&r, x);
+    int64_t n = (int64_t)1 << suite_draw(&r, 13), m = suite_draw(&r, n < 300 ? 140 : 8);
+    int has = suite_draw(&r, 4);
+    add(x, y, m, n, has, suite_draw_once_in(&r, 4) ? SUITE_EDGES : SUITE_NORMAL, SUITE_CHECK);
+}
+
 static void build(void)
 {
     static const suite_fill fills[] = {SUITE_ZERO, SUITE_CONSTANT, SUITE_TINY, SUITE_ONE_NAN, SUITE_ALTERNATING};
@@ -118,6 +128,8 @@ static void build(void)
         if (t != 1)
             add(x, x, (128 << 10) / bytes / 1024, 1024, 0, SUITE_NORMAL, SUITE_CACHE);
     }
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_case(i);
 }
 
 static bool at(int i, suite_case *out)

@@ -342,6 +342,76 @@ static void centres(void)
     add_forward(&bench);
 }
 
+/* ---------------------------------------------------------------- random combinations */
+
+static int some_of(uint64_t *r, const int *bits, int n)
+{
+    int has = 0;
+    for (int i = 0; i < n; i++)
+        has |= suite_draw_once_in(r, 2) ? bits[i] : 0;
+    return has;
+}
+
+/* What both directions have. */
+static struct spec random_spec(int number, uint64_t *r)
+{
+    static const float eps[] = {0, 0, 1e-12f, 1e-5f, 1}, offsets[] = {0, 0, 1, -1, 0.5f};
+    static const suite_fill fills[] = {SUITE_UNIFORM,     SUITE_ZERO,    SUITE_CONSTANT, SUITE_LARGE,  SUITE_TINY,
+                                       SUITE_ALTERNATING, SUITE_ONE_NAN, SUITE_ONE_INF,  SUITE_OFFSET, SUITE_EDGES};
+    struct spec s = {.random = 1 + number, .n = suite_draw_width(r)};
+    s.n_lead = suite_draw_lead(r, 4, s.n, s.lead);
+    s.x = suite_draw_float(r);
+    s.w = suite_draw_near(r, s.x);
+    s.dw = suite_draw_near(r, s.w);
+    s.b = suite_draw_near(r, s.x);
+    s.r = suite_draw_near(r, s.x);
+    s.y = suite_draw_near(r, s.x);
+    s.ro = suite_draw_near(r, s.x);
+    s.eps = eps[suite_draw(r, 5)];
+    s.offset = offsets[suite_draw(r, 5)];
+    s.fill = suite_draw_once_in(r, 3) ? fills[suite_draw(r, 10)] : SUITE_NORMAL;
+    s.layout = suite_draw_once_in(r, 2) ? (suite_layout)suite_draw(r, SUITE_EXPANDED + 1) : SUITE_COMPACT;
+    if (s.n_lead && suite_draw_once_in(r, 4))
+        s.has |= suite_draw_once_in(r, 4) ? HEADS | SAME_HEAD : HEADS;
+    return s;
+}
+
+static void random_forward(int number)
+{
+    static const int some[] = {W, B, R, RO, RSTD, RBW, FLAT};
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    s.has |= some_of(&r, some, 7);
+    s.quant = suite_draw_once_in(&r, 3) ? 1 + suite_draw(&r, SAKER_QUANT_BLOCK) : SAKER_QUANT_NONE;
+    s.q = quants[suite_draw(&r, 3)];
+    if (!s.quant || suite_draw_once_in(&r, 2))
+        s.has |= Y;
+    if (kind == LAYER && s.has & RSTD && suite_draw_once_in(&r, 3))
+        s.has |= suite_draw_once_in(&r, 2) ? NO_MEAN : NO_RSTD;
+    if (s.layout != SUITE_EXPANDED && s.has & Y && suite_draw_once_in(&r, 4))
+        s.has |= Y_IS_X;
+    if (s.layout != SUITE_EXPANDED && s.has & R && s.has & RO && suite_draw_once_in(&r, 3))
+        s.has |= RO_IS_R;
+    add_forward(&s);
+}
+
+static void random_backward(int number)
+{
+    static const int some[] = {W, RSTD, RBW, FLAT, Y, DW, DB};
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    s.has |= some_of(&r, some, 7);
+    if (!(s.has & (DW | DB)))
+        s.has |= Y;
+    else if (suite_draw_once_in(&r, 3))
+        s.has |= ACC;
+    if (s.has & Y && suite_draw_once_in(&r, 2)) /* dresidual_out needs dx */
+        s.has |= R;
+    if (s.layout != SUITE_EXPANDED && s.has & Y && suite_draw_once_in(&r, 4))
+        s.has |= s.has & R && suite_draw_once_in(&r, 2) ? RO_IS_R : Y_IS_X;
+    add_backward(&s);
+}
+
 /* ---------------------------------------------------------------- bench and demo */
 
 /* What a model has: a weight, and in layer_norm a bias. */
@@ -422,6 +492,10 @@ static void build(void)
         odd_rows();
         if (kind == LAYER)
             centres();
+        for (int i = 0; i < SUITE_RANDOM; i++) {
+            random_forward(i);
+            random_backward(i);
+        }
         benches();
     }
 }

@@ -61,6 +61,7 @@ static void type_word(suite_case *c, const struct spec *s, const char *word, sak
 /* "bf16 3x17x1000": type and shape. */
 static void start_name(suite_case *c, const struct spec *s)
 {
+    suite_say_random(c, s->random);
     suite_say(c, "%s ", suite_type_text(s->x));
     suite_say_shape(c, s->n_lead, s->lead, s->n);
 }
@@ -131,10 +132,11 @@ void norm_add(int kind, const struct spec *s)
             suite_share(&c, t, "residual");
     }
     if (s->has & RSTD) {
-        if (kind == LAYER)
+        if (kind == LAYER && !(s->has & NO_MEAN))
             add_stat(&c, s, "mean", SUITE_OUT, 0);
-        add_stat(&c, s, "rstd", SUITE_OUT, 0);
-        suite_say(&c, " rstd");
+        if (!(s->has & NO_RSTD))
+            add_stat(&c, s, "rstd", SUITE_OUT, 0);
+        suite_say(&c, s->has & NO_RSTD ? " mean" : s->has & NO_MEAN ? " rstd alone" : " rstd");
     }
     if (s->quant) {
         add_rows(&c, s, "y_quant", SUITE_OUT, s->q);
@@ -206,8 +208,8 @@ void norm_backward_add(int kind, const struct spec *s)
             suite_share(&c, t, same);
     }
     if (s->has & DW) {
-        add_param(&c, s, "dweight", sum, s->w);
-        bench ? (void)0 : type_word(&c, s, " dw", s->w);
+        add_param(&c, s, "dweight", sum, s->dw ? s->dw : s->w);
+        bench ? (void)0 : type_word(&c, s, " dw", s->dw ? s->dw : s->w);
     }
     if (s->has & DB) {
         add_param(&c, s, "dbias", sum, s->b);

@@ -7,6 +7,7 @@
 #define NORM_TEST_H
 
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 
 /* Which of the two. */
 enum { RMS, LAYER, N_KINDS };
@@ -30,14 +31,17 @@ enum {
     FLAT = 8192,       /* rstd and scales are [M] although x has more leading dimensions */
     SAME_HEAD = 16384, /* the [H, N] parameters show one row to every head (stride 0) */
     DY_INF = 32768,    /* the gradient op: dy has an infinity, and x has none */
-    RSTD_ZERO = 65536  /* the gradient op: rstd is 0 or 1 (where x is SUITE_MAX: 0), as forward saves it of huge rows */
+    RSTD_ZERO = 65536, /* the gradient op: rstd is 0 or 1 (where x is SUITE_MAX: 0), as forward saves it of huge rows */
+    NO_MEAN = 1 << 17, /* layer_norm: RSTD without the mean */
+    NO_RSTD = 1 << 18  /* layer_norm: RSTD means the mean alone */
 };
 
 struct spec {
-    int has, use, quant, n_lead;
+    int has, use, quant, n_lead, random;
     suite_layout layout; /* of row tensors */
     int64_t lead[4], n;
     saker_type x, w, b, r, y, ro, q; /* 0: x's type */
+    saker_type dw;                   /* 0: w */
     suite_fill fill;
     float eps, offset;
 };

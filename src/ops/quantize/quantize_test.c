@@ -9,6 +9,7 @@
 
 #include "../../../tests/suite_convert.h"
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 
 static const saker_type codes[] = {SAKER_I8, SAKER_E4M3, SAKER_E5M2, SAKER_I4, SAKER_U8};
 static suite_list quantize_list, dequantize_list;
@@ -103,7 +104,7 @@ static void back_oracle(const suite_case *c, double *const *value, double *const
 /* ---------------------------------------------------------------- cases */
 
 struct spec {
-    int n_lead, quant, dynamic, use;
+    int n_lead, quant, dynamic, use, random;
     int64_t lead[3], n, group, gap;
     saker_type x, q;
     suite_fill fill;
@@ -111,6 +112,7 @@ struct spec {
 
 static void name(suite_case *c, const struct spec *s)
 {
+    suite_say_random(c, s->random);
     suite_say(c, "%s %s %s", suite_type_text(s->x), s->q == SAKER_U8 ? "packed" : suite_type_text(s->q),
               suite_quant_text(s->quant));
     if (s->quant == SAKER_QUANT_GROUP)
@@ -217,6 +219,31 @@ static void modes(struct spec s)
     }
 }
 
+static void random_case(int number)
+{
+    static const int64_t groups[] = {1, 2, 3, 7, 8, 16, 32, 64, 100, 128, 256, 1000};
+    static const suite_fill fills[] = {SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_TINY,  SUITE_HUGE,
+                                       SUITE_MAX,     SUITE_ZERO,    SUITE_LARGE, SUITE_TIES};
+    uint64_t r = suite_draws(number);
+    struct spec s = {.random = 1 + number, .n = suite_draw_width(&r)};
+    s.n_lead = suite_draw_lead(&r, 3, s.n, s.lead);
+    s.x = suite_draw_float(&r);
+    s.q = codes[suite_draw(&r, 5)];
+    s.quant = 1 + suite_draw(&r, SAKER_QUANT_GROUP);
+    if (s.quant == SAKER_QUANT_BLOCK2D && s.n_lead == 0)
+        s.lead[s.n_lead++] = 3;
+    if (s.quant == SAKER_QUANT_BLOCK2D && s.n < 300)
+        s.lead[s.n_lead - 1] += 120 + suite_draw(&r, 20);
+    s.group = s.quant == SAKER_QUANT_GROUP ? groups[suite_draw(&r, 12)] : 0;
+    s.dynamic = s.quant == SAKER_QUANT_TENSOR && suite_draw_once_in(&r, 2);
+    s.gap = suite_draw_once_in(&r, 2) ? 1 + suite_draw(&r, 9) : 0;
+    if (!fits(&s))
+        s.gap = 3;
+    s.fill = suite_draw_once_in(&r, 3) ? fills[suite_draw(&r, 8)] : SUITE_NORMAL;
+    to_codes(s);
+    to_values(s);
+}
+
 static void build(void)
 {
     static bool built;
@@ -255,6 +282,8 @@ static void build(void)
     }
     foreach (q, codes) /* the whole range of every type, close together: each rounding boundary is passed */
         to_codes((struct spec){ROWS(40), .n = 10000, .x = SAKER_F32, .q = codes[q], .quant = SAKER_QUANT_ROW});
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_case(i);
     foreach (t, floats)
         foreach (q, codes) {
             if (codes[q] == SAKER_U8)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 #include "rope_test.h"
 
 /* ---------------------------------------------------------------- a case in short */
@@ -33,13 +34,14 @@ enum { /* what a case has; the gradient op reads them too */
 enum { COMPACT, FUSED, GAPPED, EXPANDED }; /* how heads lie; FUSED: views of one tensor with q, k and v side by side */
 
 struct spec {
-    int layout, where, has, memory, scaling, use;
+    int layout, where, has, memory, scaling, use, random;
     int64_t b, s, hq, hk, d, r;
     saker_type x, y, table, w, dy; /* table 0: computed; others 0: x */
     int64_t low, high, rows;       /* positions and offsets; rows of the tables (0: as many as positions need) */
     suite_fill fill;
     double base, factor;
     float attention, offset, eps;
+    float fast, slow; /* beta_fast and beta_slow; high_freq_factor and low_freq_factor */
     int64_t length;
 };
 
@@ -51,6 +53,7 @@ static void name_case(suite_case *c, const struct spec *s)
     static const char *const wheres[] = {"", " off", " ids", " ids32", " cu", " cu+off", " cu short"};
     static const char *const memories[] = {"", " fused", " gapped", " expanded"};
     static const char *const scalings[] = {"", " linear", " ntk", " yarn", " llama3"};
+    suite_say_random(c, s->random);
     suite_say(c, "%s", suite_type_text(s->x));
     if (s->dy && s->dy != s->x)
         suite_say(c, "<%s", suite_type_text(s->dy));
@@ -83,6 +86,8 @@ static void name_case(suite_case *c, const struct spec *s)
         suite_say(c, " att%g", (double)s->attention);
     if (s->base != 0)
         suite_say(c, " base%g", s->base);
+    if (s->fast != 0)
+        suite_say(c, " %g..%g", (double)s->slow, (double)s->fast);
     suite_say(c, "%s", suite_fill_text(s->fill));
     static const char *const words[] = {" inplace", " acc", " exact", " -dq", " -dk", " -dw"};
     suite_say_bits(c, s->has / IN_PLACE, 6, words);
@@ -190,6 +195,11 @@ static int check_of(const struct spec *s)
     return s->where == PACKED_SHORT ? SAKER_BAD_INDEX : s->rows ? SUITE_ANY_CHECK : SAKER_OK;
 }
 
+static float only_with(const struct spec *s, int scaling, float value)
+{
+    return s->scaling == scaling ? value : 0;
+}
+
 static void forward(struct spec s)
 {
     suite_case c = {.use = s.use ? s.use : SUITE_CHECK, .reads = 1, .writes = 1, .check = check_of(&s)};
@@ -199,6 +209,10 @@ static void forward(struct spec s)
                          .base = s.base,
                          .factor = s.factor,
                          .attention_factor = s.attention,
+                         .beta_fast = only_with(&s, SAKER_ROPE_YARN, s.fast),
+                         .beta_slow = only_with(&s, SAKER_ROPE_YARN, s.slow),
+                         .low_freq_factor = only_with(&s, SAKER_ROPE_LLAMA3, s.slow),
+                         .high_freq_factor = only_with(&s, SAKER_ROPE_LLAMA3, s.fast),
                          .eps = s.eps,
                          .weight_offset = s.offset,
                          .layout = s.layout,
@@ -231,6 +245,10 @@ static void backward(struct spec s)
                                   .base = s.base,
                                   .factor = s.factor,
                                   .attention_factor = s.attention,
+                                  .beta_fast = only_with(&s, SAKER_ROPE_YARN, s.fast),
+                                  .beta_slow = only_with(&s, SAKER_ROPE_YARN, s.slow),
+                                  .low_freq_factor = only_with(&s, SAKER_ROPE_LLAMA3, s.slow),
+                                  .high_freq_factor = only_with(&s, SAKER_ROPE_LLAMA3, s.fast),
                                   .eps = s.eps,
                                   .weight_offset = s.offset,
                                   .layout = s.layout,
@@ -439,6 +457,93 @@ static void first(void)
     both((struct spec){SIZE(4, 4, 4, 4, 16), .where = IDS, .x = SAKER_F32, .high = 9, .has = NORM | WEIGHTS});
 }
 
+/* ---------------------------------------------------------------- random combinations */
+
+/* Angles from tables, or from base and scaling. */
+static void random_angles(struct spec *s, uint64_t *r)
+{
+    static const double bases[] = {0, 500, 500000}, factors[] = {0, 1.3, 8};
+    bool far = suite_draw_once_in(r, 3), placed = s->where == PLACE || s->where == PACKED || s->where == PACKED_SHORT;
+    if (suite_draw_once_in(r, 2)) {
+        s->table = suite_draw_float(r);
+        s->high = placed ? 0 : suite_draw(r, 60);
+        if (s->where != PLACE && suite_draw_once_in(r, 4)) { /* a table that ends before the positions do */
+            s->rows = 1 + suite_draw(r, 40);
+            s->low = s->where == OFFSETS || s->where == IDS || s->where == IDS32 ? -20 : 0;
+        }
+        return;
+    }
+    if (!placed) {
+        s->high = 1 + suite_draw(r, far ? 1000000 : 1000);
+        s->low = suite_draw_once_in(r, 3) ? -s->high : 0;
+    }
+    s->base = bases[suite_draw(r, 3)];
+    s->attention = suite_draw_once_in(r, 3) ? 1.25f : 0;
+    s->scaling = suite_draw_once_in(r, 2) ? 1 + suite_draw(r, SAKER_ROPE_LLAMA3) : SAKER_ROPE_NONE;
+    s->factor = s->scaling ? factors[suite_draw(r, 3)] : 0;
+    s->length = s->scaling >= SAKER_ROPE_YARN ? 1 + suite_draw(r, 10000) : 0;
+    if (s->length && suite_draw_once_in(r, 2)) {
+        s->slow = 1 + (float)suite_draw(r, 4) / 2;
+        s->fast = s->slow + 1 + (float)suite_draw(r, 30);
+    }
+    if (s->scaling == SAKER_ROPE_YARN && suite_draw_once_in(r, 2))
+        s->has |= NO_TRUNCATE;
+}
+
+/* What both directions have. */
+static struct spec random_spec(int number, uint64_t *r)
+{
+    static const suite_fill fills[] = {SUITE_ZERO, SUITE_CONSTANT, SUITE_TINY, SUITE_ALTERNATING, SUITE_ONE_NAN};
+    static const int64_t sizes[] = {2, 8, 16, 64, 72, 80, 128, 192, 256};
+    struct spec s = {.random = 1 + number, .layout = suite_draw(r, 3)};
+    s.x = suite_draw_float(r);
+    bool packed = s.layout == SAKER_THD;
+    s.where = suite_draw(r, packed ? PACKED_SHORT + 1 : IDS32 + 1);
+    s.b = packed ? 1 + suite_draw(r, 4) : suite_draw_once_in(r, 16) ? 0 : 1 + suite_draw(r, 3);
+    s.s = suite_draw_once_in(r, 16) && !packed ? 0 : 6 + suite_draw(r, 40); /* what PACKED_SHORT leaves is not empty */
+    s.hq = 1 + suite_draw(r, 5);
+    s.hk = suite_draw(r, 4);
+    s.d = suite_draw_once_in(r, 2) ? sizes[suite_draw(r, 9)] : 2 + suite_draw(r, 150);
+    s.r = s.d % 2 || suite_draw_once_in(r, 3) ? 2 + 2 * suite_draw(r, (int)s.d / 2) : 0;
+    s.y = suite_draw_near(r, s.x);
+    s.w = suite_draw_near(r, s.x);
+    s.fill = suite_draw_once_in(r, 4) ? fills[suite_draw(r, 5)] : SUITE_NORMAL;
+    s.has = suite_draw_once_in(r, 2) ? INTERLEAVED : 0;
+    s.has |= suite_draw_once_in(r, 4) ? IN_PLACE : 0;
+    random_angles(&s, r);
+    if (suite_draw_once_in(r, 2)) {
+        s.has |= suite_draw_once_in(r, 3) ? NORM : NORM | WEIGHTS;
+        s.offset = suite_draw_once_in(r, 3) ? 1 : 0;
+        s.eps = suite_draw_once_in(r, 3) ? 1e-5f : 0;
+    }
+    if (suite_draw_once_in(r, 2))
+        s.memory = suite_draw(r, packed || s.has & IN_PLACE ? EXPANDED : EXPANDED + 1);
+    return s;
+}
+
+static void random_forward(int number)
+{
+    uint64_t r = suite_draws(number);
+    forward(random_spec(number, &r));
+}
+
+static void random_backward(int number)
+{
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    s.dy = suite_draw_near(&r, s.x);
+    if (s.has & WEIGHTS && suite_draw_once_in(&r, 4))
+        s.has |= NO_DWEIGHT;
+    else if (s.has & WEIGHTS && suite_draw_once_in(&r, 3))
+        s.has |= ACCUMULATE;
+    bool sums = s.has & WEIGHTS && !(s.has & NO_DWEIGHT); /* one output has to be left */
+    if ((s.hk || sums) && suite_draw_once_in(&r, 4))
+        s.has |= NO_DQ;
+    if ((!(s.has & NO_DQ) || sums) && suite_draw_once_in(&r, 4))
+        s.has |= NO_DK;
+    backward(s);
+}
+
 /* ---------------------------------------------------------------- bench */
 
 static void bench(void)
@@ -476,6 +581,10 @@ static void make(void)
     angles();
     types_and_memory();
     norms();
+    for (int i = 0; i < SUITE_RANDOM; i++) {
+        random_forward(i);
+        random_backward(i);
+    }
     bench();
 }
 

@@ -267,6 +267,62 @@ static void equal(void)
             }
 }
 
+/* ---------------------------------------------------------------- random combinations */
+
+/* A shape of up to five dimensions; the one that softmax goes along is the wide one. */
+static struct spec random_spec(int number, uint64_t *r)
+{
+    static const float scales[] = {0, 0, 0.125f, -1, 3, -0.25f};
+    struct spec s = {.random = 1 + number};
+    int64_t lead[SUITE_MAX_DIMS - 1], n = suite_draw_width(r);
+    int n_lead = suite_draw_lead(r, SUITE_MAX_DIMS - 1, n, lead);
+    s.ndim = n_lead + 1;
+    s.dim = suite_draw_once_in(r, 2) ? suite_draw(r, s.ndim) : 0;
+    for (int d = 0, k = 0; d < s.ndim; d++)
+        s.shape[d] = d == s.ndim - 1 - s.dim ? n : lead[k++];
+    s.x = suite_draw_float(r);
+    s.y = suite_draw_near(r, s.x);
+    s.m = suite_draw_near(r, s.x);
+    s.scale = scales[suite_draw(r, 6)];
+    s.layout = suite_draw_once_in(r, 2) ? (suite_layout)suite_draw(r, SUITE_EXPANDED + 1) : SUITE_COMPACT;
+    s.has = suite_draw_once_in(r, 2) ? LOG : 0;
+    if (s.ndim > 1 && suite_draw_once_in(r, 3))
+        s.has |= CAUSAL;
+    return s;
+}
+
+static void random_forward(int number)
+{
+    static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_ZERO,    SUITE_CONSTANT, SUITE_TINY,
+                                       SUITE_ONE_NAN, SUITE_ONE_INF, SUITE_OFFSET,   SUITE_EDGES,
+                                       SUITE_MASKED,  SUITE_TIES,    SUITE_LARGE,    SUITE_HUGE};
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    if (s.layout != SUITE_EXPANDED && suite_draw_once_in(&r, 4))
+        s.has |= IN_PLACE;
+    if (suite_draw_once_in(&r, 2)) {
+        s.mask = 1 + suite_draw(&r, 1 << s.ndim);
+        s.mask += s.ndim > 1 && suite_draw_once_in(&r, 4) ? FEWER : 0;
+        s.mask_fill = suite_draw_once_in(&r, 2) ? SUITE_MASKED : SUITE_NORMAL;
+    }
+    if (suite_draw_once_in(&r, 3)) /* the sum of a mask and a product that is large is off by more than exp can take */
+        s.fill = fills[suite_draw(&r, s.mask ? 10 : 12)];
+    softmax_add(&s);
+}
+
+static void random_backward(int number)
+{
+    static const suite_fill fills[] = {SUITE_UNIFORM, SUITE_ZERO,   SUITE_CONSTANT, SUITE_TINY,
+                                       SUITE_ONE_NAN, SUITE_MASKED, SUITE_TIES,     SUITE_ALTERNATING};
+    uint64_t r = suite_draws(number);
+    struct spec s = random_spec(number, &r);
+    if (s.layout != SUITE_EXPANDED && suite_draw_once_in(&r, 3))
+        s.has |= suite_draw_once_in(&r, 2) ? IN_PLACE : IN_PLACE_Y;
+    if (suite_draw_once_in(&r, 3))
+        s.fill = fills[suite_draw(&r, 8)];
+    softmax_backward_add(&s);
+}
+
 /* ---------------------------------------------------------------- bench and demo */
 
 static void bench_pair(int64_t m, int64_t n, saker_type type, int use)
@@ -333,6 +389,10 @@ static void build(void)
     fills();
     far();
     equal();
+    for (int i = 0; i < SUITE_RANDOM; i++) {
+        random_forward(i);
+        random_backward(i);
+    }
     benches();
 }
 

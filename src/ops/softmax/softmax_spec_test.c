@@ -36,6 +36,7 @@ static void type_word(suite_case *c, const struct spec *s, const char *word, sak
 
 static void name(suite_case *c, const struct spec *s)
 {
+    suite_say_random(c, s->random);
     suite_say(c, "%s ", suite_type_text(s->x));
     suite_say_shape(c, s->ndim, s->shape, -1);
     if (s->dim)

@@ -7,6 +7,7 @@
 #define SOFTMAX_TEST_H
 
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 
 /* What a mask repeats: dimension d when bit d is set; FEWER: it lacks its first dimension. */
 enum { FEWER = 64 };
@@ -17,7 +18,7 @@ struct spec {
     int ndim;
     int64_t shape[SUITE_MAX_DIMS];
     int dim; /* from last */
-    int has, use;
+    int has, use, random;
     suite_layout layout;
     int mask;           /* 0: none; else 1 + what it repeats */
     saker_type x, y, m; /* 0: x's type; the gradient op: y, dy, dx */

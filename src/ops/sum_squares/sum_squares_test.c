@@ -5,6 +5,7 @@
 
 #include "suite_convert.h"
 #include "suite_list.h"
+#include "suite_random.h"
 
 static suite_list list;
 
@@ -51,6 +52,17 @@ static void add(saker_type type, int64_t m, int64_t n, int64_t gap, suite_fill f
     suite_list_add(&list, &c);
 }
 
+static void random_case(int number)
+{
+    uint64_t r = suite_draws(number);
+    int64_t n = suite_draw_width(&r), m = suite_draw(&r, n < 300 ? 140 : 8) - 1;
+    int64_t gap = m > 0 ? suite_draw(&r, 12) : 0;
+    saker_type type = suite_draw_float(&r);
+    bool accumulate = suite_draw_once_in(&r, 2);
+    suite_fill fill = suite_draw_once_in(&r, 3) ? (suite_fill)suite_draw(&r, SUITE_LARGE + 1) : SUITE_NORMAL;
+    add(type, m, n, gap, fill, accumulate, SUITE_CHECK);
+}
+
 static void build(void)
 {
     static const int64_t n[] = {0, 1, 2, 3, 7, 8, 15, 33, 127, 1000, 1024, 4099, 65537, 300000};
@@ -70,6 +82,8 @@ static void build(void)
         add(floats[t], -1, (256 << 10) / wide, 0, SUITE_NORMAL, false, SUITE_CACHE);
         add(floats[t], -1, (1024 << 20) / wide, 0, SUITE_NORMAL, false, SUITE_BENCH_CUDA);
     }
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_case(i);
 }
 
 static bool at(int i, suite_case *out)

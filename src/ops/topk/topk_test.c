@@ -6,6 +6,7 @@
 
 #include "suite_convert.h"
 #include "suite_list.h"
+#include "suite_random.h"
 
 static suite_list list, backward_list;
 
@@ -103,15 +104,16 @@ static void oracle_backward(const suite_case *c, double *const *value, double *c
 
 static int64_t row(const suite_case *c, int64_t r, suite_case *one, suite_slice *slice)
 {
-    int64_t m = c->tensor[0].ndim == 2 ? c->tensor[0].shape[0] : 1;
+    int64_t m = suite_row_count(&c->tensor[0]);
     if (!one)
         return m;
     *one = *c;
     one->check = SUITE_ANY_CHECK;
     for (int i = 0; i < c->n_tensors; i++) {
         slice->first[i] = r * width_of(&c->tensor[i]);
-        one->tensor[i].shape[0] = 1;
-        one->tensor[i].stride[0] = one->tensor[i].stride[1] = 0;
+        for (int d = 0; d + 1 < one->tensor[i].ndim; d++)
+            one->tensor[i].shape[d] = 1;
+        memset(one->tensor[i].stride, 0, sizeof one->tensor[i].stride);
     }
     return m;
 }
@@ -125,13 +127,16 @@ typedef struct spec {
     int64_t m, n, k;
     int has;
     suite_fill fill;
-    int use;
+    int use, random;
+    int64_t outer; /* 0: none; else x is [outer, m, n] */
 } spec;
 
 static suite_tensor *tensor(suite_case *c, const spec *s, const char *field, suite_role role, saker_type type,
                             int64_t n)
 {
-    suite_tensor *t = suite_add_rows(c, field, role, type, 1, &s->m, n, s->has & STRIDED ? 5 : 0);
+    int64_t lead[] = {s->outer, s->m};
+    int skip = !s->outer;
+    suite_tensor *t = suite_add_rows(c, field, role, type, 2 - skip, lead + skip, n, s->has & STRIDED ? 5 : 0);
     t->fill = s->fill;
     return t;
 }
@@ -139,14 +144,20 @@ static suite_tensor *tensor(suite_case *c, const spec *s, const char *field, sui
 /* Columns of an output [m, k] far apart, rows close: a transposed tensor. */
 static void transpose(suite_tensor *t)
 {
-    t->stride[0] = 1;
-    t->stride[1] = t->shape[0] + 1;
+    int last = t->ndim - 1;
+    t->stride[last - 1] = 1;
+    t->stride[last] = t->shape[last - 1] + 1;
+    if (last > 1)
+        t->stride[0] = t->stride[last] * t->shape[last];
 }
 
 static void name_of(suite_case *c, const spec *s)
 {
     static const char *const words[] = {" values", " indices", " softmax", " padded", " transposed", " bad"};
+    suite_say_random(c, s->random);
     suite_say(c, "%s %s ", suite_type_text(s->x), suite_type_text(s->v));
+    if (s->outer)
+        suite_say(c, "%lldx", (long long)s->outer);
     suite_say_shape(c, 1, &s->m, s->n);
     suite_say(c, " k=%lld", (long long)s->k);
     suite_say_bits(c, s->has, 6, words);
@@ -182,7 +193,7 @@ static void add_backward(spec s)
     suite_tensor *t = tensor(&c, &s, "indices", SUITE_IN, SAKER_I32, s.k);
     t->fill = SUITE_COUNT;
     t->low = s.has & BAD ? -2 : 0;
-    if (s.m > 0 && s.n > 0 && s.k > 0 && (t->low < 0 || s.m * s.k > s.n))
+    if (s.m > 0 && s.n > 0 && s.k > 0 && (t->low < 0 || suite_elements(t) > s.n))
         c.check = SAKER_BAD_INDEX;
     if (s.has & SOFTMAX)
         tensor(&c, &s, "values", SUITE_IN, s.v, s.k)->fill = SUITE_POSITIVE;
@@ -192,6 +203,45 @@ static void add_backward(spec s)
     c.bytes = suite_all_bytes(&c);
     name_of(&c, &s);
     suite_list_add(&backward_list, &c);
+}
+
+static spec random_spec(int number, uint64_t *r)
+{
+    spec s = {.random = 1 + number, .n = suite_draw_width(r)};
+    int64_t lead[2] = {0, 0};
+    int n_lead = suite_draw_lead(r, 2, s.n, lead);
+    s.m = n_lead == 2 ? lead[1] : n_lead == 1 ? lead[0] : 1;
+    s.outer = n_lead == 2 ? lead[0] : 0;
+    s.k = suite_draw(r, (int)s.n + 1);
+    if (suite_draw_once_in(r, 2) && s.k > 8)
+        s.k = 1 + suite_draw(r, 8);
+    s.x = suite_draw_float(r);
+    s.v = suite_draw_near(r, s.x);
+    s.has = suite_draw_once_in(r, 3) ? STRIDED : 0;
+    s.has |= suite_draw_once_in(r, 4) ? COLUMNS : 0;
+    return s;
+}
+
+static void random_forward(int number)
+{
+    static const suite_fill fills[] = {SUITE_TIES,        SUITE_ZERO,   SUITE_CONSTANT, SUITE_ONE_NAN, SUITE_ONE_INF,
+                                       SUITE_ALTERNATING, SUITE_MASKED, SUITE_TINY,     SUITE_LARGE,   SUITE_COUNT};
+    uint64_t r = suite_draws(number);
+    spec s = random_spec(number, &r);
+    s.has |= 1 + suite_draw(&r, 3);
+    if (s.has & VALUES && suite_draw_once_in(&r, 3))
+        s.has |= SOFTMAX;
+    s.fill = suite_draw_once_in(&r, 2) ? fills[suite_draw(&r, 10)] : SUITE_NORMAL;
+    add(s);
+}
+
+static void random_backward(int number)
+{
+    uint64_t r = suite_draws(number);
+    spec s = random_spec(number, &r);
+    s.has |= suite_draw_once_in(&r, 2) ? SOFTMAX : 0;
+    s.has |= suite_draw_once_in(&r, 4) ? BAD : 0;
+    add_backward(s);
 }
 
 static void build(void)
@@ -235,6 +285,8 @@ static void build(void)
                         add(s);
                 }
     }
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_forward(i);
 }
 
 static void build_backward(void)
@@ -256,6 +308,8 @@ static void build_backward(void)
                                     .m = ((int64_t)(cuda ? 512 : 256) << 20) / suite_type_bytes(floats[t]) / width,
                                     .n = width, .k = 8, .has = 0, .use = cuda ? SUITE_BENCH_CUDA : SUITE_BENCH});
     }
+    for (int i = 0; i < SUITE_RANDOM; i++)
+        random_backward(i);
 }
 
 static bool at(int i, suite_case *out)
