@@ -6,6 +6,7 @@
 #include "../../../tests/suite_list.h"
 
 bool gemm_case_at(int i, suite_case *out);
+bool grouped_gemm_case_at(int i, suite_case *out);
 /* " silu"; "" for none. */
 const char *gemm_act_text(int act);
 const char *gemm_scaling_text(int scaling);
