@@ -43,7 +43,7 @@ typedef enum suite_role {
 /* What of a tensor's shape no other argument fixes: another one there is no error. */
 typedef enum suite_free { SUITE_FIXED, SUITE_ANY_WIDTH, SUITE_ANY_SHAPE } suite_free;
 
-enum { SUITE_MAX_TENSORS = 28, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512, SUITE_NAME = 128 };
+enum { SUITE_MAX_TENSORS = 28, SUITE_MAX_DIMS = 5, SUITE_ARGS_BYTES = 512, SUITE_NAME = 160 };
 
 typedef struct suite_tensor {
     const char *field; /* argument name */

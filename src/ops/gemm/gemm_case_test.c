@@ -14,20 +14,21 @@ static void say_type(suite_case *c, const char *word, saker_type type)
 
 static void name_case(const spec *s, suite_case *c)
 {
-    static const char layouts[] = "rcgf";
+    static const char layouts[] = "rcgfwt";
     static const char *const batches[] = {"", " batch", " batch a", " batch b", " cross", " no batch", " expanded"};
     static const char *const schedules[] = {"", " whole", " persistent", " split", " stream"};
+    suite_say_random(c, s->random);
     suite_say(c, "%s %s %s %lldx%lldx%lld %c%c%c%s%s", suite_type_text(s->a), suite_type_text(s->b),
               suite_type_text(s->d), (long long)s->m, (long long)s->n, (long long)s->k, layouts[s->la], layouts[s->lb],
               layouts[s->ld], batches[s->batch], gemm_scaling_text(s->scaling));
     if (s->group)
         suite_say(c, "%lld", (long long)s->group);
-    suite_say(c, "%s", s->only_a_scale ? " a" : "");
+    suite_say(c, "%s%s", s->only_a_scale ? " a" : s->only_b_scale ? " b" : "", s->all_scales ? " each" : "");
     say_type(c, "z", s->zero);
     if (s->alpha != 0)
         suite_say(c, " al%g", (double)s->alpha);
     if (s->c)
-        suite_say(c, " be%g%s%s", (double)s->beta, suite_type_text(s->c), s->in_place ? "=d" : "");
+        suite_say(c, " be%g%s%s", (double)s->beta, suite_type_text(s->c), s->in_place ? "=d" : s->all_c ? " each" : "");
     say_type(c, s->bias_rows ? "bm" : "b", s->bias);
     suite_say(c, "%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated));
     say_type(c, "pre", s->pre);
@@ -59,13 +60,15 @@ static void shape_matrix(suite_tensor *t, int n_lead, const int64_t *lead, int64
     t->shape[n_lead] = rows;
     t->shape[n_lead + 1] = cols;
     bool nibbles = t->type == SAKER_I4;
-    if ((layout == ROWS && !(nibbles && cols % 2)) || rows * cols == 0)
+    if ((layout == ROWS || rows * cols == 0) && !(nibbles && cols % 2))
         return;
-    int64_t inner = layout == COLS ? rows : cols, outer = layout == COLS ? cols : rows;
+    bool columns = layout == COLS || layout == TALL;
+    int64_t inner = columns ? rows : cols, outer = columns ? cols : rows;
     int64_t step = layout == FREE ? 2 : 1, gap = layout >= GAPS ? 4 : 0;
     int64_t pitch = inner * step + gap + (nibbles ? (inner + gap) % 2 : layout == GAPS ? 1 : 0);
-    t->stride[n_lead] = layout == COLS ? step : pitch;
-    t->stride[n_lead + 1] = layout == COLS ? pitch : step;
+    pitch = layout >= WIDE ? (pitch + 15) / 16 * 16 : pitch;
+    t->stride[n_lead] = columns ? step : pitch;
+    t->stride[n_lead + 1] = columns ? pitch : step;
     int64_t each = outer * pitch + (layout == FREE);
     each += nibbles ? each % 2 : 0;
     for (int i = n_lead - 1; i >= 0; i--) {
@@ -82,37 +85,50 @@ void gemm_expand(suite_tensor *t)
     t->stride[0] = 0;
 }
 
-static void add_scales(suite_case *c, const spec *s, int n_lead, const int64_t *lead)
+/* Leading dimensions of a tensor. */
+typedef struct leading {
+    int n;
+    const int64_t *dim;
+} leading;
+
+static int64_t scale_blocks(const spec *s)
 {
-    if (!s->scaling)
-        return;
-    int64_t block = s->scaling == SAKER_GEMM_SCALE_GROUP ? s->group : 128, blocks = (s->k + block - 1) / block;
+    int64_t block = s->scaling == SAKER_GEMM_SCALE_GROUP ? s->group : 128;
+    return (s->k + block - 1) / block;
+}
+
+static void add_a_scale(suite_case *c, const spec *s, leading lead)
+{
     suite_tensor *a = gemm_add(c, "a_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
-    suite_tensor *b = s->only_a_scale ? NULL : gemm_add(c, "b_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
     if (s->scaling == SAKER_GEMM_SCALE_TENSOR) {
         a->ndim = 1;
         a->shape[0] = 1;
-        if (b)
-            *b = (suite_tensor){.field = "b_scale", .type = SAKER_F32, .fill = SUITE_POSITIVE};
     } else if (s->scaling == SAKER_GEMM_SCALE_BLOCK) {
-        shape_matrix(a, n_lead, lead, s->m, blocks, COLS);
-        if (b)
-            shape_matrix(b, 0, lead, blocks, (s->n + 127) / 128, ROWS);
+        shape_matrix(a, lead.n, lead.dim, s->m, scale_blocks(s), COLS);
     } else {
-        a->ndim = n_lead + 1;
-        memcpy(a->shape, lead, (size_t)n_lead * sizeof *lead);
-        a->shape[n_lead] = s->m;
-        if (b && s->scaling == SAKER_GEMM_SCALE_ROW_COLUMN) {
-            b->ndim = 1;
-            b->shape[0] = s->n;
-            b->stride[0] = 2;
-        } else if (b) {
-            shape_matrix(b, 0, lead, blocks, s->n, s->lb == COLS ? COLS : ROWS);
-        }
+        a->ndim = lead.n + 1;
+        memcpy(a->shape, lead.dim, (size_t)lead.n * sizeof *lead.dim);
+        a->shape[lead.n] = s->m;
+    }
+}
+
+static void add_b_scale(suite_case *c, const spec *s, leading lead)
+{
+    suite_tensor *b = gemm_add(c, "b_scale", SUITE_IN, SAKER_F32, SUITE_POSITIVE);
+    if (s->scaling == SAKER_GEMM_SCALE_ROW_COLUMN) {
+        b->ndim = lead.n + 1;
+        memcpy(b->shape, lead.dim, (size_t)lead.n * sizeof *lead.dim);
+        b->shape[lead.n] = s->n;
+        b->stride[lead.n] = 2;
+        b->stride[0] = lead.n ? 2 * s->n : 2; /* batches of b have one dimension */
+    } else if (s->scaling == SAKER_GEMM_SCALE_BLOCK) {
+        shape_matrix(b, lead.n, lead.dim, scale_blocks(s), (s->n + 127) / 128, ROWS);
+    } else if (s->scaling == SAKER_GEMM_SCALE_GROUP) {
+        shape_matrix(b, lead.n, lead.dim, scale_blocks(s), s->n, s->lb == COLS ? COLS : ROWS);
     }
     if (s->zero) {
         suite_tensor *z = gemm_add(c, "b_zero", SUITE_IN, s->zero, SUITE_NORMAL);
-        shape_matrix(z, 0, lead, blocks, s->n, ROWS);
+        shape_matrix(z, lead.n, lead.dim, scale_blocks(s), s->n, ROWS);
         if (s->zero == SAKER_I8) {
             z->low = -8;
             z->high = 7;
@@ -133,7 +149,7 @@ void gemm_case(spec s)
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
     if (s.cuda && s.m * s.n > 1 << 20)
         c->use |= SUITE_GPU_SIZED;
-    c->portable_kernel = s.tf32 ? "mma tf32" : s.cuda && strstr(s.cuda, "tma") ? "mma" : s.cuda;
+    c->portable_kernel = !s.cuda ? NULL : s.tf32 ? "mma tf32" : strstr(s.cuda, "tma") ? "mma" : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";
@@ -169,13 +185,16 @@ void gemm_case(spec s)
     int nd = batches[s.batch].nd;
     const int64_t *lead = batches[s.batch].d;
     if (s.c)
-        shape_matrix(gemm_add(c, "c", SUITE_IN, s.c, s.c_fill), s.in_place ? nd : 0, lead, s.m, s.n,
+        shape_matrix(gemm_add(c, "c", SUITE_IN, s.c, s.c_fill), s.in_place || s.all_c ? nd : 0, lead, s.m, s.n,
                      s.in_place     ? s.ld
                      : s.la == ROWS ? ROWS
                                     : COLS);
     if (s.bias)
         add_vector(c, "bias", SUITE_IN, s.bias, s.bias_rows ? s.m : s.n, s.la == FREE ? 3 : 0);
-    add_scales(c, &s, batches[s.batch].na, batches[s.batch].a);
+    if (s.scaling && !s.only_b_scale)
+        add_a_scale(c, &s, (leading){batches[s.batch].na, batches[s.batch].a});
+    if (s.scaling && !s.only_a_scale)
+        add_b_scale(c, &s, (leading){s.all_scales ? batches[s.batch].nb : 0, batches[s.batch].b});
     if (s.saved)
         shape_matrix(gemm_add(c, "saved", SUITE_IN, s.saved, SUITE_NORMAL), nd, lead, s.m, s.n, s.ld);
     suite_tensor *d = gemm_add(c, "d", SUITE_OUT, s.d, SUITE_NORMAL);

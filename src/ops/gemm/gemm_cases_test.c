@@ -366,6 +366,7 @@ bool gemm_case_at(int i, suite_case *out)
         skinny_column_cases();
         panel_group_cases();
         gemm_cuda_cases();
+        gemm_random_cases();
         bench_cases();
     }
     return suite_list_at(&gemm_list, i, out);

@@ -5,8 +5,9 @@
 
 #include "gemm_test.h"
 
-/* Layouts of a matrix [R, C]: rows, columns, rows with a gap, and with two free strides. */
-enum { ROWS, COLS, GAPS, FREE };
+/* Layouts of a matrix [R, C]: rows, columns, rows with a gap, and with two free strides; rows and columns with a gap
+ * that begin at multiples of 16 elements. */
+enum { ROWS, COLS, GAPS, FREE, WIDE, TALL };
 /* Batches of (a, b): none; [3] and [3]; [3] and none; none and [3]; [2, 1] and [3]; [0]; [3] with stride 0 and [3]. */
 enum { ALONE, BOTH, A_ONLY, B_ONLY, CROSS, EMPTY, EXPANDED };
 
@@ -22,17 +23,14 @@ typedef struct spec {
     int act, gated, bias_rows, accumulate, schedule;
     suite_fill fill, c_fill;
     bool in_place; /* d is c */
-    bool only_a_scale;
+    bool all_c;    /* c has the whole batch, also where it is not d; else it is one matrix */
+    bool only_a_scale, only_b_scale;
+    bool all_scales;  /* those of b have b's batch; else all of the batch shares them */
     const char *cuda; /* text of the kernel's name */
     bool tf32, fast;
     int use;
+    int random; /* 1 and the number of a random combination; 0: none */
 } spec;
-
-typedef struct pair {
-    saker_type a, b, d;
-    int scaling;
-    int64_t group;
-} pair;
 
 /* Every pair of types, with the scaling that it needs. */
 static const pair pairs[] = {{SAKER_F32, SAKER_F32, SAKER_F32, 0, 0},    {SAKER_F16, SAKER_F16, SAKER_F16, 0, 0},
@@ -58,5 +56,7 @@ extern suite_list gemm_list;
 void gemm_case(spec s);
 /* Those that CUDA's tensor core kernels are tried with. */
 void gemm_cuda_cases(void);
+/* Combinations that nobody thought of. */
+void gemm_random_cases(void);
 
 #endif

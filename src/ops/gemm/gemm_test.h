@@ -4,6 +4,7 @@
 #define GEMM_TEST_H
 
 #include "../../../tests/suite_list.h"
+#include "../../../tests/suite_random.h"
 
 bool gemm_case_at(int i, suite_case *out);
 bool grouped_gemm_case_at(int i, suite_case *out);
@@ -18,6 +19,19 @@ void gemm_expand(suite_tensor *t);
 
 /* Kernels that keep sums of fp8 products short: part of their names. */
 #define GEMM_SHORT_SUMS "tma e"
+
+/* Types that go together, and a scaling that they allow. */
+typedef struct pair {
+    saker_type a, b, d;
+    int scaling;
+    int64_t group;
+} pair;
+
+/* Draws for random combinations: a type that c, bias and pre may have beside d; a pair with any scaling that it allows;
+ * a size, half of them at an edge of tiles. */
+saker_type gemm_random_type(uint64_t *r, saker_type d);
+pair gemm_random_pair(uint64_t *r);
+int64_t gemm_random_size(uint64_t *r);
 
 typedef struct gemm_product {
     const saker_gemm_args *args;

@@ -8,16 +8,21 @@ typedef struct spec {
     saker_type a, b, d;
     int64_t groups, total, m, n, k; /* along k: total k's, m rows */
     int columns;                    /* b is column-major; along k: a is */
+    bool turned;                    /* all other matrices are */
+    int64_t gap;                    /* between the rows of matrices, or columns */
     int gather, scatter;
     saker_type bias, pre, saved, c, zero;
     float alpha, beta;
     int scaling;
     int64_t group;
     int act, gated, along_k;
-    bool tf32;
-    bool one_b; /* all groups have the same b: its stride over them is 0 */
+    bool tf32, fast;
+    bool only_a_scale, only_b_scale;
+    bool in_place; /* d is c */
+    bool one_b;    /* all groups have the same b: its stride over them is 0 */
     int bad;
     int use;
+    int random; /* 1 and the number of a random combination; 0: none */
 } spec;
 /* bad: offsets and indices outside; indices only; those of scatter only, for d has no rows; sound ones, but the first
  * and the last rows are in no group. */
@@ -36,17 +41,22 @@ static void name_case(const spec *s, suite_case *c)
     const saker_type types[] = {s->bias, s->pre, s->saved, s->c, s->zero};
     static const char *const words[] = {" b", " pre", " saved", " c", " z"};
     static const char *const bad[] = {"", " bad", " outside", " no rows of d", " rows of no group"};
+    suite_say_random(c, s->random);
     suite_say(c, "%s %s %s %s %lldx%lldx%lldx%lld%s%s%s%s", suite_type_text(s->a), suite_type_text(s->b),
               suite_type_text(s->d), s->along_k ? "k" : "rows", (long long)s->groups, (long long)s->total,
               (long long)s->n, (long long)(s->along_k ? s->m : s->k), s->columns ? " columns" : "",
               s->gather ? " gather" : "", s->scatter ? " scatter" : "", gemm_scaling_text(s->scaling));
     if (s->group)
         suite_say(c, "%lld", (long long)s->group);
+    suite_say(c, "%s", s->only_a_scale ? " a" : s->only_b_scale ? " b" : "");
     foreach (i, types)
         if (types[i])
             suite_say(c, "%s%s", words[i], suite_type_text(types[i]));
     if (s->alpha != 0 || s->beta != 0)
         suite_say(c, " al%g be%g", (double)s->alpha, (double)s->beta);
+    suite_say(c, "%s%s%s", s->in_place ? " =d" : "", s->turned ? " turned" : "", s->fast ? " fast" : "");
+    if (s->gap)
+        suite_say(c, " gap%lld", (long long)s->gap);
     suite_say(c, "%s%s%s%s", gemm_act_text(s->act), gemm_gated_text(s->gated),
               s->tf32    ? " tf32"
               : s->one_b ? " one b"
@@ -64,11 +74,11 @@ static suite_tensor *add_tensor(suite_case *c, const char *field, suite_role rol
 }
 
 /* The last two dimensions change places in memory; an i4 row begins at a whole byte. */
-static void lay_out(suite_tensor *t, int columns)
+static void lay_out(suite_tensor *t, int columns, int64_t gap)
 {
     int last = t->ndim - 1;
     int64_t inner = t->shape[columns ? last - 1 : last], outer = t->shape[columns ? last : last - 1];
-    int64_t pitch = inner + (t->type == SAKER_I4 ? inner % 2 : 0);
+    int64_t pitch = inner + gap + (t->type == SAKER_I4 ? (inner + gap) % 2 : 0);
     if (!columns && pitch == inner)
         return;
     t->stride[last] = columns ? pitch : 1;
@@ -86,18 +96,28 @@ static void add_indices(suite_case *c, const spec *s, const char *field, int64_t
     t->high = high;
 }
 
-static void add_scales(suite_case *c, const spec *s, int64_t a_rows)
+static int64_t scale_blocks(const spec *s)
 {
-    int64_t size = s->group ? s->group : 128, blocks = (s->k + size - 1) / size;
-    suite_tensor *a = add_tensor(c, "a_scale", SUITE_IN, SAKER_F32, 1, a_rows, 0, 0);
+    int64_t size = s->group ? s->group : 128;
+    return (s->k + size - 1) / size;
+}
+
+static void add_a_scale(suite_case *c, const spec *s, int64_t a_rows)
+{
+    int64_t rows = s->scaling == SAKER_GEMM_SCALE_TENSOR ? 1 : a_rows;
+    suite_tensor *a = add_tensor(c, "a_scale", SUITE_IN, SAKER_F32, s->scaling == SAKER_GEMM_SCALE_BLOCK ? 2 : 1, rows,
+                                 s->scaling == SAKER_GEMM_SCALE_BLOCK ? scale_blocks(s) : 0, 0);
+    a->fill = SUITE_POSITIVE;
+}
+
+static void add_b_scale(suite_case *c, const spec *s)
+{
+    int64_t blocks = scale_blocks(s);
     suite_tensor *b = add_tensor(c, "b_scale", SUITE_IN, SAKER_F32, 2, s->groups, s->n, 0);
-    a->fill = b->fill = SUITE_POSITIVE;
+    b->fill = SUITE_POSITIVE;
     if (s->scaling == SAKER_GEMM_SCALE_TENSOR) {
-        a->shape[0] = 1;
         b->ndim = 0;
     } else if (s->scaling == SAKER_GEMM_SCALE_BLOCK) {
-        a->ndim = 2;
-        a->shape[1] = blocks;
         b->ndim = 3;
         b->shape[1] = blocks;
         b->shape[2] = (s->n + 127) / 128;
@@ -116,9 +136,9 @@ static void add_rows(suite_case *c, const spec *s)
     int64_t d_rows = s->bad == NO_D ? 0 : s->scatter ? s->total + 3 : s->total;
     int64_t columns = s->gated ? s->n / 2 : s->n;
     int out = s->bad == OUTSIDE || s->bad == INDICES ? 2 : 0;
-    add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0);
+    lay_out(add_tensor(c, "a", SUITE_IN, s->a, 2, a_rows, s->k, 0), s->turned, s->gap);
     suite_tensor *b = add_tensor(c, "b", SUITE_IN, s->b, 3, s->groups, s->k, s->n);
-    lay_out(b, s->columns);
+    lay_out(b, s->columns, s->gap);
     if (s->one_b)
         gemm_expand(b);
     if (s->gather)
@@ -127,22 +147,27 @@ static void add_rows(suite_case *c, const spec *s)
         add_indices(c, s, "scatter", s->total, out ? -4 : 1, 0, SUITE_MIXED);
     if (s->bias)
         add_tensor(c, "bias", SUITE_IN, s->bias, 2, s->groups, s->n, 0);
-    if (s->scaling)
-        add_scales(c, s, a_rows);
+    if (s->scaling && !s->only_b_scale)
+        add_a_scale(c, s, a_rows);
+    if (s->scaling && !s->only_a_scale)
+        add_b_scale(c, s);
     if (s->saved)
-        add_tensor(c, "saved", SUITE_IN, s->saved, 2, s->total, s->n, 0);
-    add_tensor(c, "d", s->scatter ? SUITE_INOUT : SUITE_OUT, s->d, 2, d_rows, columns, 0);
+        lay_out(add_tensor(c, "saved", SUITE_IN, s->saved, 2, s->total, s->n, 0), s->turned, s->gap);
+    suite_role role = s->scatter ? SUITE_INOUT : SUITE_OUT;
+    lay_out(add_tensor(c, "d", role, s->d, 2, d_rows, columns, 0), s->turned, s->gap);
     if (s->pre)
-        add_tensor(c, "pre", SUITE_OUT, s->pre, 2, s->total, s->n, 0);
+        lay_out(add_tensor(c, "pre", SUITE_OUT, s->pre, 2, s->total, s->n, 0), s->turned, s->gap);
 }
 
 static void add_ks(suite_case *c, const spec *s)
 {
-    lay_out(add_tensor(c, "a", SUITE_IN, s->a, 2, s->m, s->total, 0), s->columns);
-    add_tensor(c, "b", SUITE_IN, s->b, 2, s->total, s->n, 0);
+    lay_out(add_tensor(c, "a", SUITE_IN, s->a, 2, s->m, s->total, 0), s->columns, s->gap);
+    lay_out(add_tensor(c, "b", SUITE_IN, s->b, 2, s->total, s->n, 0), s->turned, s->gap);
     if (s->c)
-        add_tensor(c, "c", SUITE_IN, s->c, 3, s->groups, s->m, s->n);
-    add_tensor(c, "d", SUITE_OUT, s->d, 3, s->groups, s->m, s->n);
+        lay_out(add_tensor(c, "c", SUITE_IN, s->c, 3, s->groups, s->m, s->n), s->turned, s->gap);
+    suite_tensor *d = add_tensor(c, "d", SUITE_OUT, s->d, 3, s->groups, s->m, s->n);
+    lay_out(d, s->turned, s->gap);
+    d->alias = s->in_place ? "c" : NULL;
 }
 
 static void add(spec s)
@@ -153,6 +178,8 @@ static void add(spec s)
                (s.along_k ? s.columns && s.m % 8 == 0 : s.k > 0 && s.k % 8 == 0);
     c->portable_kernel = (s.a == SAKER_F32 && !s.tf32) || s.a == SAKER_I32 || s.zero == SAKER_F32 ? "any" : "mma";
     c->cuda_kernel = tma ? "tma" : c->portable_kernel;
+    if (s.random)
+        c->cuda_kernel = c->portable_kernel = NULL;
     name_case(&s, c);
     saker_grouped_gemm_args args = {.struct_size = sizeof args,
                                     .group = s.group,
@@ -162,7 +189,8 @@ static void add(spec s)
                                     .act = s.act,
                                     .gated = s.gated,
                                     .along_k = s.along_k,
-                                    .allow_tf32 = s.tf32};
+                                    .allow_tf32 = s.tf32,
+                                    .fast_accum = s.fast};
     memcpy(c->args, &args, sizeof args);
     (s.along_k ? add_ks : add_rows)(c, &s);
     int beyond = s.bad == OUTSIDE ? 3 : s.bad == NO_GROUP ? -3 : 0;
@@ -175,16 +203,12 @@ static void add(spec s)
     suite_list_add(&list, c);
 }
 
-static const struct {
-    saker_type a, b, d;
-    int scaling;
-    int64_t group;
-} types[] = {{SAKER_F32, SAKER_F32, SAKER_F32, 0, 0},   {SAKER_BF16, SAKER_BF16, SAKER_BF16, 0, 0},
-             {SAKER_F16, SAKER_F16, SAKER_F32, 0, 0},   {SAKER_E4M3, SAKER_E4M3, SAKER_BF16, 3, 0},
-             {SAKER_E4M3, SAKER_E5M2, SAKER_F32, 1, 0}, {SAKER_I8, SAKER_I8, SAKER_I32, 0, 0},
-             {SAKER_I8, SAKER_I8, SAKER_BF16, 2, 0},    {SAKER_BF16, SAKER_I4, SAKER_BF16, 4, 32},
-             {SAKER_I8, SAKER_I4, SAKER_F32, 4, 64},    {SAKER_I32, SAKER_I32, SAKER_I32, 0, 0},
-             {SAKER_F32, SAKER_F32, SAKER_F16, 2, 0}};
+static const pair types[] = {{SAKER_F32, SAKER_F32, SAKER_F32, 0, 0},   {SAKER_BF16, SAKER_BF16, SAKER_BF16, 0, 0},
+                             {SAKER_F16, SAKER_F16, SAKER_F32, 0, 0},   {SAKER_E4M3, SAKER_E4M3, SAKER_BF16, 3, 0},
+                             {SAKER_E4M3, SAKER_E5M2, SAKER_F32, 1, 0}, {SAKER_I8, SAKER_I8, SAKER_I32, 0, 0},
+                             {SAKER_I8, SAKER_I8, SAKER_BF16, 2, 0},    {SAKER_BF16, SAKER_I4, SAKER_BF16, 4, 32},
+                             {SAKER_I8, SAKER_I4, SAKER_F32, 4, 64},    {SAKER_I32, SAKER_I32, SAKER_I32, 0, 0},
+                             {SAKER_F32, SAKER_F32, SAKER_F16, 2, 0}};
 
 static void full_cases(void)
 {
@@ -355,6 +379,77 @@ static void tf32_cases(void)
     }
 }
 
+static void draw_rows(spec *s, uint64_t *r)
+{
+    s->gather = suite_draw_once_in(r, 3);
+    s->scatter = suite_draw_once_in(r, 3);
+    s->one_b = suite_draw_once_in(r, 10);
+    s->bias = suite_draw_once_in(r, 3) ? gemm_random_type(r, s->d) : 0;
+    s->pre = suite_draw_once_in(r, 4) ? gemm_random_type(r, s->d) : 0;
+    if (s->scaling) {
+        int which = suite_draw(r, 4);
+        s->only_a_scale = which == 0;
+        s->only_b_scale = which == 1;
+        if (s->group && !s->only_a_scale && suite_draw_once_in(r, 2))
+            s->zero = suite_draw_once_in(r, 2) ? SAKER_I8 : SAKER_F32;
+    }
+    if (s->d == SAKER_I32)
+        return;
+    s->gated = suite_draw_once_in(r, 3) ? 1 + suite_draw(r, 2) : 0;
+    s->n += s->gated ? s->n % 2 : 0;
+    s->act = suite_draw(r, SAKER_ACT_SWIGLU_OAI + (s->gated ? 1 : 0));
+    s->saved = !s->gated && suite_draw_once_in(r, 6) ? suite_draw_float(r) : 0;
+}
+
+/* total is that of k's: what was drawn for k is m. */
+static void draw_ks(spec *s, uint64_t *r)
+{
+    static const float betas[] = {0, 1, 0.5f, -0.75f};
+    s->along_k = 1;
+    s->m = s->k ? s->k : 1;
+    s->k = 0;
+    if (!suite_draw_once_in(r, 2))
+        return;
+    s->c = gemm_random_type(r, s->d);
+    s->beta = betas[suite_draw(r, s->d == SAKER_I32 ? 2 : 4)];
+    s->in_place = s->c == s->d && suite_draw_once_in(r, 2);
+}
+
+/* Combinations that nobody thought of: only such as saker.h allows, the same in every run. */
+static spec random_spec(int number)
+{
+    static const float alphas[] = {0, 1, 0.5f, -0.75f};
+    uint64_t r = suite_draws(number);
+    pair p = gemm_random_pair(&r);
+    spec s = {.random = number + 1, .a = p.a, .b = p.b, .d = p.d, .scaling = p.scaling, .group = p.group};
+    s.groups = suite_draw_once_in(&r, 8) ? 20 + suite_draw(&r, 30) : 1 + suite_draw(&r, 7);
+    s.total = suite_draw(&r, suite_draw_once_in(&r, 4) ? 300 : 60);
+    s.n = gemm_random_size(&r);
+    s.k = suite_draw_once_in(&r, 20) ? 0 : suite_draw_once_in(&r, 8) ? 200 + suite_draw(&r, 700) : gemm_random_size(&r);
+    s.gap = suite_draw_once_in(&r, 3) ? 1 + suite_draw(&r, 16) : 0;
+    s.columns = suite_draw(&r, 2);
+    if (suite_draw_once_in(&r, 2)) { /* as the copy engine of a GPU wants them */
+        s.n = (s.n + 15) / 16 * 16;
+        s.k = (s.k + 7) / 8 * 8;
+        s.gap = s.gap / 8 * 8;
+    } else {
+        s.turned = suite_draw_once_in(&r, 4);
+    }
+    s.alpha = s.d == SAKER_I32 ? 0 : alphas[suite_draw(&r, 4)];
+    s.tf32 = suite_draw_once_in(&r, 2) && s.a == SAKER_F32;
+    s.fast = suite_draw_once_in(&r, 4) && (s.a == SAKER_E4M3 || s.a == SAKER_E5M2);
+    if (s.total >= 8 && suite_draw_once_in(&r, 8))
+        s.bad = suite_draw_once_in(&r, 2) ? OUTSIDE : NO_GROUP;
+    (!s.scaling && suite_draw_once_in(&r, 3) ? draw_ks : draw_rows)(&s, &r);
+    return s;
+}
+
+static void random_cases(void)
+{
+    for (int i = 0; i < 600; i++)
+        add(random_spec(i));
+}
+
 static void bench_cases(void)
 {
     static const saker_type fast[] = {SAKER_F32, SAKER_BF16};
@@ -380,6 +475,7 @@ bool grouped_gemm_case_at(int i, suite_case *out)
         tma_cases();
         k_cases();
         tf32_cases();
+        random_cases();
         bench_cases();
     }
     return suite_list_at(&list, i, out);
