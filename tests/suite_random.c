@@ -57,9 +57,8 @@ int64_t suite_draw_width(uint64_t *draws)
 int suite_draw_lead(uint64_t *draws, int most, int64_t width, int64_t *lead)
 {
     static const int64_t rows[] = {0, 1, 2, 3, 4, 7, 16, 33, 65, 130};
-    int n = suite_draw_once_in(draws, 2) ? 1 : suite_draw(draws, most + 1), many = width < 300    ? 10
-                                                                                   : width < 1100 ? 7
-                                                                                                  : 5;
+    const int many = width < 300 ? 10 : width < 1100 ? 7 : 5;
+    const int n = suite_draw_once_in(draws, 2) ? 1 : suite_draw(draws, most + 1);
     if (n == 1)
         lead[0] = rows[suite_draw(draws, many)];
     for (int d = 0; n > 1 && d < n; d++)
