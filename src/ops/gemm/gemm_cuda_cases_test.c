@@ -564,12 +564,12 @@ static void fma_cases(void)
                 s.schedule = schedule;
                 s.cuda = schedules[schedule];
                 gemm_case(s);
-                if (i == 0) { /* tiles of 128 x 128; k in vectors, and half of a step at the end */
+                if (i == 0 && schedule >= SAKER_GEMM_SPLIT_K) { /* tiles of 128 x 128 */
                     s.m = 200;
                     s.n = 136;
-                    s.k = 501;
+                    s.k = 2001;
                     gemm_case(s);
-                    s.k = 500;
+                    s.k = 2004; /* in vectors, and half of a step at the end */
                 }
                 s.c = SAKER_F32;
                 s.beta = 0.5f;
