@@ -89,7 +89,7 @@ enum { SKR_GEMM_MMA_SIDE = 128, SKR_GEMM_MMA_BYTES = 64, SKR_GEMM_MMA_SHARED = 4
 enum { SKR_GEMM_COPY, SKR_GEMM_VECTORS, SKR_GEMM_ELEMENTS };
 
 /* How an operand gets to the shared memory of gemm_fma.cuh: k is along memory, one by one or in vectors of 16 bytes
- * that are turned around in registers; the other dimension is, in vectors; in any way. */
+ * that turn on their way through registers; the other dimension is, in vectors; in any way. */
 enum { SKR_GEMM_FMA_K, SKR_GEMM_FMA_TURN, SKR_GEMM_FMA_VECTORS, SKR_GEMM_FMA_ELEMENTS, SKR_GEMM_FMA_WAYS };
 typedef struct skr_gemm_fma_side {
     int64_t far, jump, next; /* bytes between the copies of a thread (gemm_fma_side.cuh) */
@@ -148,7 +148,7 @@ typedef struct skr_gemm_job {
     int32_t a_load, b_load; /* gemm_mma.cuh */
     struct {
         skr_gemm_fma_side a, b;
-        float one; /* 1, which the compiler does not know */
+        float one; /* 1, which the compiler does not know: keep() there */
         int32_t reserved;
     } fma;
 } skr_gemm_job;

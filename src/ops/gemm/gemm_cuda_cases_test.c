@@ -203,7 +203,7 @@ static void tma_cases(void)
     for (int i = 0; i < 3; i++) { /* tf32 */
         spec s = {.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 130, .n = 272, .k = 200, .lb = COLS};
         s.tf32 = true;
-        s.cuda = "tma tf32";
+        s.cuda = i == 2 ? "tma tf32" : "tma tf32 kk 128x64";
         s.schedule = i == 2 ? SAKER_GEMM_SPLIT_K : SAKER_GEMM_AUTO;
         s.bias = i == 1 ? SAKER_F32 : 0;
         gemm_case(s);
@@ -568,6 +568,7 @@ static void fma_cases(void)
                     s.m = 200;
                     s.n = 136;
                     s.k = 2001;
+                    s.cuda = "fma f32 128x128";
                     gemm_case(s);
                     s.k = 2004; /* in vectors, and half of a step at the end */
                 }

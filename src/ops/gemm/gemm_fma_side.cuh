@@ -14,6 +14,7 @@
 template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
     static constexpr int PITCH = TILE + 4;
     static constexpr int PER_K = THREADS / 8, K_PASSES = TILE / PER_K; /* k along memory */
+    /* k in vectors: rows that the block takes at a time, and how many of them a thread has */
     static constexpr int PER_TURN = THREADS / 2, TURNS = WAY == SKR_GEMM_FMA_TURN ? TILE / PER_TURN : 1;
     static constexpr int VECTOR_KS = THREADS / (TILE / 4);
     static constexpr int KS = THREADS > TILE ? THREADS / TILE : 1, PASSES = THREADS > TILE ? 1 : TILE / THREADS;
@@ -75,6 +76,25 @@ template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
                                           : t / TILE % KS;
     }
 
+    /* Four k's of each of the thread's rows begin their way, or arrive. exist: they are not past the end. */
+    __device__ __forceinline__ void turn(bool begin, bool arrive, uint32_t to_stage, bool exist)
+    {
+#pragma unroll
+        for (int j = 0; j < TURNS; j++) {
+            if (begin) {
+                held[j] = exist ? *(const float4 *)turned[j] : make_float4(0, 0, 0, 0);
+                turned[j] += STEP * 4;
+            }
+            if (arrive) {
+                const uint32_t at = to_stage + j * PER_TURN * 4;
+                shared_store4(at, __float_as_uint(held[j].x));
+                shared_store4(at + PITCH * 4, __float_as_uint(held[j].y));
+                shared_store4(at + PITCH * 8, __float_as_uint(held[j].z));
+                shared_store4(at + PITCH * 12, __float_as_uint(held[j].w));
+            }
+        }
+    }
+
     /* One of IN parts of the next step, of which left k's exist. stage: shared memory. */
     template <int IN> __device__ __forceinline__ void fetch(uint32_t stage, int left, int part)
     {
@@ -82,26 +102,15 @@ template <int TILE, int THREADS, int STEP, int WAY> struct gemm_fma_side {
             return;
         stage += to;
         left -= k();
+        if (is(SKR_GEMM_FMA_TURN)) {
+            turn(part == 0, part == IN - 1, stage, left > 0);
+            return;
+        }
         if (part == 0) {
             now = left > 0 ? absent : is(SKR_GEMM_FMA_VECTORS) ? 0 : ~0u;
             asm volatile("" : "+r"(now)); /* one number, not as many conditions */
         }
-        if (is(SKR_GEMM_FMA_TURN)) {
-#pragma unroll
-            for (int j = 0; j < TURNS; j++) {
-                if (part == 0) {
-                    held[j] = left > 0 ? *(const float4 *)turned[j] : make_float4(0, 0, 0, 0);
-                    turned[j] += STEP * 4;
-                }
-                if (part == IN - 1) {
-                    const uint32_t at = stage + j * PER_TURN * 4;
-                    shared_store4(at, __float_as_uint(held[j].x));
-                    shared_store4(at + PITCH * 4, __float_as_uint(held[j].y));
-                    shared_store4(at + PITCH * 8, __float_as_uint(held[j].z));
-                    shared_store4(at + PITCH * 12, __float_as_uint(held[j].w));
-                }
-            }
-        } else if (is(SKR_GEMM_FMA_K)) {
+        if (is(SKR_GEMM_FMA_K)) {
 #pragma unroll
             for (int j = 0; j < K_PASSES; j++) {
                 if (j * IN / K_PASSES != part)
