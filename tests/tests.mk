@@ -19,7 +19,7 @@ DLPACK := $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/torc
 
 # ---------------------------------------------------------------- programs
 
-PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_big test_process test_threads \
+PROGRAMS := $(addprefix $(T)/,runner test_oracle test_core test_args test_sentences test_refusals test_big test_process test_threads \
               test_abi test_alloc test_dlopen test_vmath test_rope test_edges test_gemm fuzz_replay)
 .PHONY: test-build test-c test-lint test-install test-asan test-tsan test-fuzz test-cross test-python test-examples test-cuda
 test-build: $(PROGRAMS)
@@ -30,7 +30,7 @@ $(T)/test_args: $(addprefix $(O)/,test_args.o fixture.o guard.o) $(SUITE_OBJECTS
 	$(LINK)
 $(addprefix $(T)/,test_oracle test_gemm): $(T)/%: $(O)/%.o $(SUITE_OBJECTS) $(BUILD)/libsaker.a
 	$(LINK)
-$(addprefix $(T)/,test_core test_sentences test_big test_process test_threads test_abi test_rope test_edges): $(T)/%: $(O)/%.o $(BUILD)/libsaker.a
+$(addprefix $(T)/,test_core test_sentences test_refusals test_big test_process test_threads test_abi test_rope test_edges): $(T)/%: $(O)/%.o $(BUILD)/libsaker.a
 	$(LINK)
 $(T)/test_dlopen: $(O)/test_dlopen.o
 	$(LINK)
@@ -70,7 +70,7 @@ repeated_ops := attention attention_backward gemm
 past_ops := rms_norm rms_norm_backward layer_norm layer_norm_backward softmax softmax_backward activation activation_backward \
             rope rope_backward embedding embedding_backward cross_entropy cross_entropy_backward quantize dequantize stream
 test-c: $(PROGRAMS) $(BUILD)/libsaker.so $(BUILD)/saker
-	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
+	$(call run_all,"$(T)/test_oracle" "$(T)/test_core" "$(T)/test_sentences" "$(T)/test_refusals" "$(T)/test_args" "$(T)/test_abi" "$(T)/test_big" \
 	  "$(T)/test_vmath" "$(T)/test_rope" "$(T)/test_edges" "$(T)/test_gemm 24" "$(T)/test_process" "$(T)/test_threads" "$(T)/test_alloc" "$(T)/test_dlopen $(BUILD)/libsaker.so" "$(T)/fuzz_replay 20000" "CC='$(CC)' sh tests/test_cli.sh $(BUILD)" \
 	  "$(T)/runner --quick --lower $(LOWER_EVERY) --jobs $(JOBS)" "$(T)/runner --every $(WHOLE_EVERY) --lower $(LOWER_EVERY) --jobs $(JOBS)" $(foreach op,$(repeated_ops),"$(T)/runner --jobs $(JOBS) --op $(op) --every 50 --repeats 100") \
 	  $(if $(filter x86_64,$(ARCH)),$(foreach op,$(past_ops),"SAKER_PAST_BYTES=1 $(T)/runner --jobs $(JOBS) --op $(op) --quick --every 5")))
@@ -91,7 +91,7 @@ ASAN := -fsanitize=address,undefined -fno-sanitize=object-size -fno-sanitize-rec
 ASAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1
 # One level that this kind of machine has; the plain one is there without sanitizers, for each is a third of the build.
 ASAN_LEVELS := $(filter scalar neonmm avx2,$(LEVELS))
-asan_programs := runner test_args test_core test_sentences test_big test_threads test_rope test_edges test_gemm fuzz_replay
+asan_programs := runner test_args test_core test_sentences test_refusals test_big test_threads test_rope test_edges test_gemm fuzz_replay
 test-asan:
 ifeq ($(call links,$(CC) $(ASAN)),yes)
 	@$(call inner,asan,$(CC),$(ASAN)) LEVELS='$(ASAN_LEVELS)' FLAGS_scalar=-fno-sanitize=all $(asan_programs:%=$(BUILD)/asan/tests/%)
@@ -137,7 +137,7 @@ CROSS_CC ?= $(CROSS_ARCH)-linux-gnu-gcc
 QEMU ?= qemu-$(CROSS_ARCH)
 QEMU_CPU_x86_64 := -cpu max
 QEMU_CPU_aarch64 := -cpu max
-cross_programs := runner test_core test_args test_sentences test_oracle
+cross_programs := runner test_core test_args test_sentences test_refusals test_oracle
 test-cross:
 	@command -v $(CROSS_CC) >/dev/null || { echo "skipped: $(CROSS_CC) is not on this machine"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }; \
 	$(call inner,$(CROSS_ARCH),$(CROSS_CC),-O1) $(cross_programs:%=$(BUILD)/$(CROSS_ARCH)/tests/%) || exit 1; \

@@ -95,7 +95,7 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     SKR_TRY(check_shapes(call, &v[B_DTABLE], &v[B_DOUT], &v[B_IDS]));
     SKR_TRY(check_rows(call, &v[B_DOUT], &v[B_IDS], &job->dout, &job->ids, &job->rows));
     SKR_TRY(skr_check_alias(call, v, N_B_FIELDS, NULL, 0));
-    if (job->rows.m > INT32_MAX / 2)
+    if (job->rows.m > (int64_t)1 << 30)
         return skr_fail(call, SAKER_UNSUPPORTED, "ids has %lld elements, expected at most 2^30",
                         (long long)job->rows.m);
     if (!a->has_padding_idx && a->padding_idx)
