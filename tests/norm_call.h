@@ -1,7 +1,8 @@
 /* norm_call.h - one rms_norm and its gradient, large enough for the pool, with all results in one place to be compared.
  * SPDX-License-Identifier: Apache-2.0
  *
- * For tests about threads and processes, where only "the same bits as before" matters. */
+ * For tests about threads and processes, where only "the same bits as before" matters. The sum with a residual that is
+ * stored nowhere is held by each worker in memory of its own. */
 #ifndef NORM_CALL_H
 #define NORM_CALL_H
 
@@ -36,7 +37,8 @@ static inline saker_status norm_run(saker_context *ctx, norm_results *r)
     saker_tensor dx = SAKER_TENSOR(r->dx, SAKER_F32, NORM_ROWS, NORM_COLS),
                  dw = SAKER_TENSOR(r->dw, SAKER_F32, NORM_COLS);
     memset(r, 0xa5, sizeof *r);
-    saker_status s = saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .weight = &w, .y = &y, .rstd = &rstd));
+    saker_status s =
+        saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .residual = &x, .weight = &w, .y = &y, .rstd = &rstd));
     if (s)
         return s;
     return saker_rms_norm_backward(

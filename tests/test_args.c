@@ -328,6 +328,7 @@ static void workspace(fixture *f)
         return;
     char *memory = aligned_alloc(256, (bytes + 511) / 256 * 256), text[32];
     CHECK(saker_context_set_workspace(ctx, memory + 1, bytes) == SAKER_WORKSPACE);
+    CHECK(saker_context_set_workspace(ctx, memory + 128, bytes) == SAKER_WORKSPACE);
     CHECK(saker_context_set_workspace(ctx, memory, 0) == SAKER_WORKSPACE);
     CHECK(saker_context_set_workspace(ctx, NULL, 1) == SAKER_WORKSPACE);
     CHECK(saker_context_set_workspace(ctx, memory, bytes - 1) == SAKER_OK);

@@ -1,6 +1,7 @@
 /* test_core.c - contexts, status codes, self-description, explain, workspace, empty tensors, memory and time helpers.
  * SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,13 @@ static void expect_no_context(saker_config *c, saker_status want, const char *wo
         saker_context_destroy(ctx);
 }
 
+static void lanes_of(void *user, int64_t n, void (*lane)(void *, int64_t), void *arg)
+{
+    (void)user;
+    for (int64_t i = 0; i < n; i++)
+        lane(arg, i);
+}
+
 static void contexts(void)
 {
     saker_config good = {.struct_size = sizeof good}, c;
@@ -47,6 +55,7 @@ static void contexts(void)
     c = good, c.device_type = -1, expect_no_context(&c, SAKER_UNSUPPORTED, "device_type");
     c = good, c.threads = -1, expect_no_context(&c, SAKER_INVALID_ARG, "threads");
     c = good, c.parallel_width = -2, expect_no_context(&c, SAKER_INVALID_ARG, "parallel_width");
+    c.parallel_for = lanes_of, expect_no_context(&c, SAKER_INVALID_ARG, "parallel_width is -2");
     c = good, c.check_level = 4, expect_no_context(&c, SAKER_INVALID_ARG, "check_level");
     c = good, c.flags = 2, expect_no_context(&c, SAKER_UNSUPPORTED, "flags");
     c = good, c.flags = (uint64_t)1 << 63, expect_no_context(&c, SAKER_UNSUPPORTED, "flags");
@@ -140,6 +149,7 @@ static void names(void)
         saker_context_destroy(ctx);
     }
     CHECK(saker_level_at(-1).name && !saker_level_at(-1).usable && !saker_level_at(1000).usable);
+    CHECK(!saker_level_at(saker_level_count()).usable && !*saker_level_at(saker_level_count()).name);
     CHECK(saker_thread_count() >= 1);
 }
 
@@ -197,14 +207,21 @@ static void unreadable(void)
     saker_tensor x = SAKER_TENSOR(open[0], SAKER_F32, 1, 8), y = SAKER_TENSOR(open[1], SAKER_F32, 1, 8);
     saker_tensor shut = SAKER_TENSOR(closed, SAKER_F32, 1, 8);
     CHECK(saker_hadamard(ctx, SAKER_ARGS(hadamard, .x = &x, .y = &y)) == SAKER_OK);
+    errno = ERANGE;
     if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1) {
         CHECK(saker_hadamard(ctx, SAKER_ARGS(hadamard, .x = &shut, .y = &y)) == SAKER_INVALID_ARG);
         CHECK_TEXT(!!strstr(saker_context_error(ctx), "x points to memory that this process cannot read"), "%s",
                    saker_context_error(ctx));
         CHECK(saker_hadamard(ctx, SAKER_ARGS(hadamard, .x = &x, .y = &shut)) == SAKER_INVALID_ARG);
+        CHECK(errno == ERANGE); /* the caller's own */
     } else {
         CHECK_SKIP("check level 3: the system does not copy memory for us");
     }
+    saker_context_destroy(ctx);
+    c.check_level = 2; /* nobody looks; explain touches nothing */
+    ctx = create(&c);
+    char text[512];
+    CHECK(saker_explain(ctx, "hadamard", SAKER_ARGS(hadamard, .x = &shut, .y = &y), text, sizeof text) == SAKER_OK);
     munmap(closed, 1 << 16);
     saker_context_destroy(ctx);
 }
@@ -261,17 +278,12 @@ static void empty(void)
     saker_tensor in = SAKER_TENSOR(words, SAKER_I64, 3), out = SAKER_TENSOR(copy, SAKER_F32, 6);
     CHECK(saker_stream(ctx, SAKER_ARGS(stream, .x0 = &in, .y0 = &out, .checksum = &check)) == SAKER_OK);
     CHECK(sum == (words[0] ^ words[1] ^ words[2]) && !memcmp(words, copy, sizeof words));
+    CHECK(saker_rms_norm(ctx, SAKER_ARGS(rms_norm, .x = &x, .y = &y)) == SAKER_OK); /* after one that was not */
+    CHECK(!strcmp(saker_context_kernel(ctx), "rms_norm/empty"));
     saker_context_destroy(ctx);
 }
 
 /* ---------------------------------------------------------------- little work for many threads */
-
-static void lanes_of(void *user, int64_t n, void (*lane)(void *, int64_t), void *arg)
-{
-    (void)user;
-    for (int64_t i = 0; i < n; i++)
-        lane(arg, i);
-}
 
 /* Scratch memory is for the threads that have work. */
 static void wide_contexts(void)
@@ -288,6 +300,24 @@ static void wide_contexts(void)
         saker_context_destroy(ctx);
     }
     CHECK_TEXT(bytes[0] && bytes[1] == bytes[0], "%zu bytes for one thread, %zu for 4096", bytes[0], bytes[1]);
+
+    /* A row of scratch memory for each: as many as the caller says, no more than the machine has. */
+    saker_tensor row = SAKER_TENSOR(memory, SAKER_F32, 1, 64), y = SAKER_TENSOR(result, SAKER_F32, 1, 64);
+    static const struct {
+        saker_parallel_for own;
+        int width, threads;
+    } given[] = {{NULL, 0, 1}, {NULL, 0, 0}, {NULL, 0, 1000000}, {lanes_of, 0, 0}, {lanes_of, 5000, 0}};
+    size_t each[5] = {0}, all = (size_t)saker_thread_count();
+    for (int i = 0; i < 5; i++) {
+        saker_config c = {.struct_size = sizeof c, .threads = given[i].threads};
+        c.parallel_for = given[i].own, c.parallel_width = given[i].width;
+        saker_context *ctx = create(&c);
+        CHECK(saker_workspace_bytes(ctx, "hadamard", SAKER_ARGS(hadamard, .x = &row, .y = &y), &each[i]) == SAKER_OK);
+        saker_context_destroy(ctx);
+    }
+    CHECK_TEXT(each[0] && each[1] == all * each[0] && each[2] == each[1] && each[3] == each[1],
+               "%zu, %zu, %zu and %zu bytes with %zu threads", each[0], each[1], each[2], each[3], all);
+    CHECK_TEXT(each[4] == 5000 * each[0], "%zu bytes for 5000 lanes, %zu for one", each[4], each[0]);
 }
 
 /* ---------------------------------------------------------------- many dimensions */

@@ -219,7 +219,7 @@ static void check_refusals(void)
     int64_t other[2] = {K, N - 1}, narrow[2] = {M, N - 1};
     bt.shape = other;
     dt.shape = narrow;
-    refused(&args, "was packed");
+    refused(&args, "b has shape [30, 39], but a matrix [30, 40] was packed");
     int64_t half[2] = {M, N / 2}, whole[2] = {K, N};
     bt.shape = whole;
     dt.shape = half;

@@ -57,6 +57,10 @@ static void forward(void)
     bad.device.device_type = SAKER_CUDA;
     expect(FORWARD(.x = &bad, .y = &y), SAKER_INVALID_ARG,
            "rms_norm: x is on a CUDA device (device type 2), expected the CPU (the context's device)");
+    bad.device.device_type = SAKER_CUDA_HOST; /* memory that both can use */
+    CHECK(FORWARD(.x = &bad, .y = &y) == SAKER_OK);
+    bad.device.device_type = SAKER_CUDA_MANAGED;
+    CHECK(FORWARD(.x = &bad, .y = &y) == SAKER_OK);
     bad = x;
     bad.data = (char *)bad.data + 2;
     expect(FORWARD(.x = &bad, .y = &y), SAKER_MISALIGNED,
