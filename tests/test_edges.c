@@ -100,9 +100,23 @@ static void unseen_descale(float bad)
                 ran(saker_attention(ctx, &a), "attention");
             }
             bool equal = !memcmp(o[0], o[1], sizeof o[0]);
-            CHECK_TEXT(equal != all, "%s: p_scale %d, descale %g, %s: %g instead of %g", level, p, (double)bad,
+            CHECK_TEXT(equal != all && (all != 0) == !isfinite(o[1][0]),
+                       "%s: p_scale %d, descale %g, %s: %g instead of %g", level, p, (double)bad,
                        all ? "seen" : "not seen", (double)o[1][0], (double)o[0][0]);
         }
+}
+
+/* Quantised, a p beyond the largest code is that: half of what it is here. */
+static void largest_p(void)
+{
+    static int8_t q[HEAD], k[KEYS * HEAD], v[KEYS * HEAD];
+    float o[HEAD];
+    memset(v, 50, sizeof v);
+    saker_tensor qt = SAKER_TENSOR(q, SAKER_I8, 1, 1, 1, HEAD), kt = SAKER_TENSOR(k, SAKER_I8, 1, KEYS, 1, HEAD);
+    saker_tensor vt = SAKER_TENSOR(v, SAKER_I8, 1, KEYS, 1, HEAD), ot = SAKER_TENSOR(o, SAKER_F32, 1, 1, 1, HEAD);
+    saker_attention_args a = {.struct_size = sizeof a, .q = &qt, .k = &kt, .v = &vt, .o = &ot, .p_scale = 1.0f / 254};
+    ran(saker_attention(ctx, &a), "attention");
+    CHECK_TEXT(fabsf(o[0] - 25) < 1e-4f, "%s: p_scale 1 / 254: %g instead of 25", level, (double)o[0]);
 }
 
 /* A score of 0 stays 0 under the smallest cap: the mean of v. */
@@ -134,6 +148,25 @@ static void one_byte(void)
                    i / 2, (double)y[i / 2][i % 2], (double)x[i / 2][i % 2]);
 }
 
+/* The table's zeros keep their sign in another type. */
+static void signed_zeros(void)
+{
+    static const saker_type narrow[] = {SAKER_F16, SAKER_BF16};
+    uint16_t table[2][40];
+    float out[40];
+    int32_t id = 1;
+    for (int i = 0; i < 40; i++)
+        table[0][i] = 0, table[1][i] = i % 3 ? 0x8000 : 0;
+    for (int t = 0; t < 2; t++) {
+        saker_tensor tt = SAKER_TENSOR(table, narrow[t], 2, 40), it = SAKER_TENSOR(&id, SAKER_I32, 1);
+        saker_tensor ot = SAKER_TENSOR(out, SAKER_F32, 1, 40);
+        ran(saker_embedding(ctx, SAKER_ARGS(embedding, .table = &tt, .ids = &it, .out = &ot)), "embedding");
+        for (int i = 0; i < 40; i++)
+            CHECK_TEXT(out[i] == 0 && (signbit(out[i]) != 0) == (i % 3 != 0), "%s: column %d is %g", level, i,
+                       (double)out[i]);
+    }
+}
+
 int main(void)
 {
     for (int i = 0; i < saker_level_count(); i++) {
@@ -149,8 +182,10 @@ int main(void)
         beyond_f32();
         unseen_descale(NAN);
         unseen_descale(INFINITY);
+        largest_p();
         smallest_cap();
         one_byte();
+        signed_zeros();
         saker_context_destroy(ctx);
     }
     return check_report("test_edges");

@@ -187,6 +187,7 @@ static void build(void)
         add_backward((spec){floats[t], floats[t], .v = 7, .d = 16, .m = 3000, .low = 2, .high = 2, .has = WIDE_IDS});
         add_backward((spec){floats[t], floats[t], .v = 7, .d = 16, .m = 300, .low = 2, .high = 2, .has = PADDING});
         add_backward((spec){floats[t], floats[t], .v = 7, .d = 16, .m = 300, .low = 9, .high = 90});
+        add_backward((spec){floats[t], floats[t], .v = 64, .d = 8, .m = 200}); /* rows of the table fill whole lines */
         /* Several digits. */
         both((spec){floats[t], floats[t], .v = 600, .d = 8, .m = 5000, .has = WIDE_IDS});
         both((spec){floats[t], floats[t], .v = 300000, .d = 8, .m = 9000, .has = ACCUMULATE});

@@ -24,7 +24,7 @@ typedef struct skr_seen {
     int64_t q, k;
 } skr_seen;
 
-/* The columns of a row that are seen: [begin, end). */
+/* The columns of a row that are seen: [begin, end), begin <= end. */
 typedef struct skr_span {
     int64_t begin, end;
 } skr_span;

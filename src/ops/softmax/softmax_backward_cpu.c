@@ -213,7 +213,6 @@ static void row_by_f32(const job_t *job, int64_t row)
     int dyb = skr_type_bytes(job->dy.type), yb = skr_type_bytes(job->y.type), dxb = skr_type_bytes(job->dx.type);
     const char *from_dy = row_of(&job->rows, &job->dy, row), *from_y = row_of(&job->rows, &job->y, row);
     char *dx = row_of(&job->rows, &job->dx, row);
-    seen.end = seen.end > seen.begin ? seen.end : seen.begin;
     double sum = 0;
     for (int64_t i = seen.begin; i < seen.end; i += STAGED) {
         int64_t n = staged_len(seen.end, i);

@@ -115,6 +115,13 @@ static void layouts(void)
                     s.has = layout == SUITE_EXPANDED ? 0 : IN_PLACE;
                     both(s);
                 }
+    /* Columns side by side on one side only. */
+    foreach (t, floats) {
+        struct spec s = {SHAPE(5, 40), .x = floats[t], .has = OUT_GAPPED};
+        both(s);
+        s.has |= LOG;
+        both(s);
+    }
 }
 
 static void masks(void)
@@ -167,6 +174,11 @@ static void causal(void)
                     s.y = floats[(t + 1) % 3];
                     both(s);
                 }
+    /* Columns of queries side by side: the first of them are not seen, nor is their mask. */
+    foreach (t, floats) {
+        struct spec s = {SHAPE(40, 24), .x = floats[t], .dim = 1, .has = CAUSAL, .layout = SUITE_PERMUTED, .mask = 1};
+        both(s);
+    }
     /* A NaN where nothing looks: the row of -infinity only, and the corner that the first row does not see. */
     struct spec s = {SHAPE(64, 9), .x = SAKER_F32, .has = CAUSAL, .fill = SUITE_ONE_NAN};
     both(s);
@@ -264,6 +276,9 @@ static void equal(void)
                 struct spec s = {SHAPE(n[i], 9), .x = floats[t], .y = SAKER_F32,
                                  .dim = 1,       .has = log,     .layout = SUITE_EXPANDED};
                 softmax_backward_add(&s);
+                s.fill = SUITE_ALTERNATING;
+                s.layout = SUITE_COMPACT;
+                softmax_add(&s);
             }
 }
 

@@ -213,7 +213,7 @@ static norm norm_of(const job_t *job, float m, double sum)
 static void make_s(const job_t *job, int64_t row, const char *x, float *s)
 {
     skr_span seen = skr_seen_of(&job->seen, job->n, row);
-    int64_t n = seen.end > seen.begin ? seen.end - seen.begin : 0;
+    int64_t n = seen.end - seen.begin;
     int xb = skr_type_bytes(job->x.type), mb = skr_type_bytes(job->mask.type);
     vf scale = v_set1(job->scale);
     for (int64_t i = 0; i < seen.begin; i++)

@@ -13,7 +13,7 @@ static suite_tensor *add_tensor(suite_case *c, const struct spec *s, const char 
 {
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->ndim, s->shape, -1, 0);
     t->fill = fill;
-    suite_lay_out(t, s->layout, suite_gap(c), false);
+    suite_lay_out(t, role == SUITE_OUT && s->has & OUT_GAPPED ? SUITE_GAPPED : s->layout, suite_gap(c), false);
     return t;
 }
 
@@ -43,7 +43,8 @@ static void name(suite_case *c, const struct spec *s)
         suite_say(c, " dim-%d", s->dim + 1);
     suite_say(c, "%s%s", s->has & LOG ? " log" : "", s->has & CAUSAL ? " causal" : "");
     suite_say(c, "%s", s->has & IN_PLACE ? " in place" : s->has & IN_PLACE_Y ? " dx=y" : "");
-    suite_say(c, "%s%s", suite_layout_text(s->layout), suite_fill_text(s->fill));
+    suite_say(c, "%s%s%s", suite_layout_text(s->layout), s->has & OUT_GAPPED ? " to gapped" : "",
+              suite_fill_text(s->fill));
     if (s->mask)
         suite_say(c, " mask/%d%s", s->mask - 1, suite_fill_text(s->mask_fill));
     type_word(c, s, " y", s->y);

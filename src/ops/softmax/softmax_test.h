@@ -12,7 +12,8 @@
 /* What a mask repeats: dimension d when bit d is set; FEWER: it lacks its first dimension. */
 enum { FEWER = 64 };
 
-enum { LOG = 1, CAUSAL = 2, IN_PLACE = 4, IN_PLACE_Y = 8 }; /* IN_PLACE_Y: the gradient op's dx is y */
+/* IN_PLACE_Y: the gradient op's dx is y. OUT_GAPPED: the result has gaps, whatever the layout of the others. */
+enum { LOG = 1, CAUSAL = 2, IN_PLACE = 4, IN_PLACE_Y = 8, OUT_GAPPED = 16 };
 
 struct spec {
     int ndim;
