@@ -148,6 +148,69 @@ static void one_byte(void)
                    i / 2, (double)y[i / 2][i % 2], (double)x[i / 2][i % 2]);
 }
 
+/* Bounds of sequences that are not what they must be are reported, and so are tokens that a bias cuts off. */
+static void bad_bounds(void)
+{
+    enum { TOKENS = 6 };
+    static const struct {
+        int32_t cu[3];
+        saker_status check;
+        int64_t bias;
+    } cases[] = {{{0, 2, 6}, SAKER_OK, TOKENS},
+                 {{0, 6, 6}, SAKER_OK, TOKENS},
+                 {{1, 2, 6}, SAKER_BAD_INDEX, TOKENS},
+                 {{0, 2, 5}, SAKER_BAD_INDEX, TOKENS},
+                 {{0, 7, 6}, SAKER_BAD_INDEX, TOKENS},
+                 {{-1, 2, 6}, SAKER_BAD_INDEX, TOKENS},
+                 {{0, 2, 6}, SAKER_OK, 4},
+                 {{0, 2, 6}, SAKER_BAD_INDEX, 3}};
+    float x[TOKENS * 4] = {1, 2, 3}, o[TOKENS * 4], bias[TOKENS * TOKENS] = {0};
+    saker_tensor xt = SAKER_TENSOR(x, SAKER_F32, TOKENS, 1, 4), ot = SAKER_TENSOR(o, SAKER_F32, TOKENS, 1, 4);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int side = 0; side < 2; side++) { /* of queries, of keys */
+            int32_t good[3] = {0, 2, 6}, other[3];
+            memcpy(other, cases[i].cu, sizeof other);
+            saker_tensor gt = SAKER_TENSOR(good, SAKER_I32, 3), ct = SAKER_TENSOR(other, SAKER_I32, 3);
+            saker_tensor bt =
+                SAKER_TENSOR(bias, SAKER_F32, side ? TOKENS : cases[i].bias, side ? cases[i].bias : TOKENS);
+            saker_attention_args a = {.struct_size = sizeof a, .q = &xt, .k = &xt, .v = &xt, .o = &ot, .bias = &bt};
+            a.cu_seqlens_q = side ? &gt : &ct, a.cu_seqlens_k = side ? &ct : &gt, a.layout = SAKER_THD;
+            ran(saker_attention(ctx, &a), "attention");
+            saker_status got = saker_context_check(ctx);
+            CHECK_TEXT(got == cases[i].check, "%s: bounds %zu, side %d: %s", level, i, side, saker_status_name(got));
+        }
+}
+
+/* The norm of a head whose squares are beyond f32 is 0, and so is its gradient. */
+static void head_beyond_f32(void)
+{
+    enum { WIDTH = 24 };
+    float x[WIDTH], g[WIDTH], dx[WIDTH], dw[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        x[i] = i % 3 ? 3e38f : -3e38f, g[i] = (float)(1 + i);
+    saker_tensor xt = SAKER_TENSOR(x, SAKER_F32, 1, 1, WIDTH), gt = SAKER_TENSOR(g, SAKER_F32, 1, 1, WIDTH);
+    saker_tensor dt = SAKER_TENSOR(dx, SAKER_F32, 1, 1, WIDTH), wt = SAKER_TENSOR(dw, SAKER_F32, WIDTH);
+    saker_rope_backward_args a = {.struct_size = sizeof a, .dq_out = &gt, .q = &xt, .dq = &dt, .dq_weight = &wt};
+    a.layout = SAKER_THD, a.norm = 1;
+    ran(saker_rope_backward(ctx, &a), "rope_backward");
+    for (int i = 0; i < WIDTH; i++)
+        CHECK_TEXT(dx[i] == 0 && dw[i] == 0, "%s: rope_backward, column %d: %g and %g", level, i, (double)dx[i],
+                   (double)dw[i]);
+}
+
+/* Positions of more than 2^46 turns: there a double knows no angle, and nothing turns. */
+static void far_positions(void)
+{
+    float q[4] = {1, 2, 3, 4}, out[4];
+    int64_t positions[2] = {(int64_t)1 << 50, -((int64_t)1 << 50)};
+    saker_tensor qt = SAKER_TENSOR(q, SAKER_F32, 2, 1, 2), ot = SAKER_TENSOR(out, SAKER_F32, 2, 1, 2);
+    saker_tensor pt = SAKER_TENSOR(positions, SAKER_I64, 2);
+    saker_rope_args a = {.struct_size = sizeof a, .q = &qt, .positions = &pt, .q_out = &ot, .layout = SAKER_THD};
+    ran(saker_rope(ctx, &a), "rope");
+    for (int i = 0; i < 4; i++)
+        CHECK_TEXT(out[i] == q[i], "%s: rope, element %d: %g instead of %g", level, i, (double)out[i], (double)q[i]);
+}
+
 /* The table's zeros keep their sign in another type. */
 static void signed_zeros(void)
 {
@@ -185,6 +248,9 @@ int main(void)
         largest_p();
         smallest_cap();
         one_byte();
+        bad_bounds();
+        head_beyond_f32();
+        far_positions();
         signed_zeros();
         saker_context_destroy(ctx);
     }

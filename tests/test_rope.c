@@ -57,30 +57,30 @@ enum { T = 6, H = 2, D = 16, P = 5 };
 
 static void table_ends(saker_type id_type)
 {
-    static const int64_t asked[T] = {0, 4, 5, -1, INT32_MAX, INT32_MIN}, used[T] = {0, 4, 4, 0, 4, 0};
+    static const int64_t asked[][T] = {{0, 4, 5, -1, INT32_MAX, INT32_MIN}, {0, 4, 4, 0, 4, 0}, {0, 1, 2, 3, 4, 5}};
     float *x = some_floats(T * H * D), *table = some_floats(2 * P * D / 2);
-    int32_t narrow[2][T];
-    for (int i = 0; i < T; i++)
-        narrow[0][i] = (int32_t)asked[i], narrow[1][i] = (int32_t)used[i];
+    int32_t narrow[3][T];
+    for (int i = 0; i < 3 * T; i++)
+        narrow[i / T][i % T] = (int32_t)asked[i / T][i % T];
     block q = block_of(x, T * H * D * 4), cos = block_of(table, P * D / 2 * 4);
-    block sin = block_of(table + P * D / 2, P * D / 2 * 4), out[2];
+    block sin = block_of(table + P * D / 2, P * D / 2 * 4), out[3];
     saker_tensor qt = SAKER_TENSOR(q.device, SAKER_F32, T, H, D), ct = SAKER_TENSOR(cos.device, SAKER_F32, P, D / 2);
     saker_tensor st = SAKER_TENSOR(sin.device, SAKER_F32, P, D / 2);
-    for (int i = 0; i < 2; i++) {
-        block ids = id_type == SAKER_I64 ? block_of(i ? used : asked, sizeof asked) : block_of(narrow[i], T * 4);
+    for (int i = 0; i < 3; i++) {
+        block ids = id_type == SAKER_I64 ? block_of(asked[i], sizeof asked[i]) : block_of(narrow[i], T * 4);
         saker_tensor it = SAKER_TENSOR(ids.device, id_type, T);
         out[i] = block_of(NULL, T * H * D * 4);
         saker_tensor ot = SAKER_TENSOR(out[i].device, SAKER_F32, T, H, D);
         saker_rope_args a = {.struct_size = sizeof a, .q = &qt, .cos = &ct, .sin = &st, .positions = &it, .q_out = &ot};
         a.layout = SAKER_THD;
         CHECK_TEXT(saker_rope(ctx, &a) == SAKER_OK, "%s", saker_context_error(ctx));
-        CHECK(saker_context_check(ctx) == (i ? SAKER_OK : SAKER_BAD_INDEX));
+        CHECK(saker_context_check(ctx) == (i == 1 ? SAKER_OK : SAKER_BAD_INDEX));
         CHECK(saker_context_check(ctx) == SAKER_OK); /* said once */
         read_back(&out[i]);
         release(&ids);
     }
     CHECK(!memcmp(out[0].host, out[1].host, out[0].bytes));
-    release(&q), release(&cos), release(&sin), release(&out[0]), release(&out[1]);
+    release(&q), release(&cos), release(&sin), release(&out[0]), release(&out[1]), release(&out[2]);
     free(x), free(table);
 }
 
@@ -118,6 +118,13 @@ static void cuts(void)
     cut((int32_t[]){0}, 1, false, 0, 0);           /* one entry */
     cut((int32_t[]){0, 4, 2, 6}, 4, false, -1, 0); /* falls */
     cut((int32_t[]){0, INT32_MAX, INT32_MIN, 6}, 4, false, -1, 0);
+    enum { MORE = 70000 }; /* than one task looks at, and than there are tokens */
+    int32_t *many = calloc(MORE + 1, sizeof *many);
+    many[MORE] = 5;
+    cut(many, MORE + 1, false, 0, 5);
+    many[MORE] = 6;
+    cut(many, MORE + 1, true, 0, 6);
+    free(many);
 }
 
 /* A hundred thousand sequences of one token: each at position 0, so nothing turns. */

@@ -148,8 +148,8 @@ static void places(suite_case *c, const struct spec *s)
     for (int i = 0; s->table && i < 2; i++) {
         suite_tensor *t = suite_add(c, tables[i], SUITE_IN, s->table, SUITE_UNIFORM);
         shape_of(t, 2, s->rows ? s->rows : s->s + s->high, r / 2, 0, 0);
-        if (s->memory) { /* half of a wider table, as Hugging Face's are */
-            t->stride[0] = r + (s->memory == GAPPED);
+        if (s->memory) {                                          /* half of a wider table, as Hugging Face's are */
+            t->stride[0] = r + (s->memory == GAPPED ? 1 + i : 0); /* GAPPED: each its own */
             t->stride[1] = 1;
         }
     }
@@ -319,8 +319,13 @@ static void heads_and_sizes(void)
     both((struct spec){SIZE(0, 3, 2, 1, 64), .x = SAKER_F32});
     both((struct spec){SIZE(2, 0, 2, 1, 64), .x = SAKER_F32, .table = SAKER_F32});
     forward((struct spec){SIZE(2, 3, 2, 1, 0), .x = SAKER_F32});
+    forward((struct spec){SIZE(2, 3, 0, 2, 64), .x = SAKER_F32});
     backward((struct spec){SIZE(2, 0, 2, 1, 64), .x = SAKER_F32, .has = NORM | WEIGHTS}); /* empty sums */
     backward((struct spec){SIZE(2, 0, 2, 1, 64), .x = SAKER_F32, .has = NORM | WEIGHTS | ACCUMULATE});
+    backward((struct spec){SIZE(2, 3, 0, 0, 64), .x = SAKER_F32, .has = NORM | WEIGHTS});
+    /* Many equal terms in the sums for columns that do not rotate. */
+    backward(
+        (struct spec){SIZE(1, 64, 64, 0, 16), .r = 2, .x = SAKER_F32, .fill = SUITE_CONSTANT, .has = NORM | WEIGHTS});
 }
 
 static void where(void)
@@ -380,6 +385,14 @@ static void angles(void)
         for (int scaling = SAKER_ROPE_LINEAR; scaling <= SAKER_ROPE_LLAMA3; scaling++)
             forward((struct spec){SIZE(1, 30, 2, 1, 128), .r = r[i], .where = OFFSETS, .high = 60000, .x = SAKER_F32,
                                   .scaling = scaling, .factor = 1.3, .length = scaling >= SAKER_ROPE_YARN ? 2048 : 0});
+    /* YaRN's blend begins before the first pair, ends behind the last, and has no length; a factor that shrinks. */
+    forward(
+        (struct spec){SIZE(1, 8, 1, 0, 32), .x = SAKER_F32, .scaling = SAKER_ROPE_YARN, .factor = 0.5, .length = 1000});
+    forward(
+        (struct spec){SIZE(1, 9, 1, 0, 32), .x = SAKER_F32, .scaling = SAKER_ROPE_YARN, .factor = 4, .length = 100});
+    forward((struct spec){SIZE(1, 10, 1, 0, 32), .x = SAKER_F32, .scaling = SAKER_ROPE_YARN, .factor = 4, .base = 10,
+                          .length = 4096, .fast = 600, .slow = 1});
+    forward((struct spec){SIZE(1, 11, 1, 0, 32), .x = SAKER_F32, .scaling = SAKER_ROPE_YARN, .factor = 4, .length = 4});
 }
 
 static void types_and_memory(void)
