@@ -252,6 +252,16 @@ static void named_cases(void)
                                .d = 8,
                                .cu = cu,
                                .has = CAUSAL});
+        attention_backward((struct spec){.type = type, /* what tokens of no sequence held stays */
+                                         .layout = SAKER_THD,
+                                         .b = 5,
+                                         .s = 40,
+                                         .sk = 50,
+                                         .hq = 2,
+                                         .hk = 1,
+                                         .d = 8,
+                                         .cu = CU_SHORT,
+                                         .has = ACCUMULATE});
         both((struct spec){.type = type, .layout = SAKER_THD, .b = 20, .s = 30, .sk = 300, .hq = 2, .d = 8});
         both((struct spec){
             .type = type, .layout = SAKER_THD, .b = 0, .s = 3, .sk = 4, .hq = 2, .d = 8, .cu = CU_RANDOM});
