@@ -148,6 +148,27 @@ static void one_byte(void)
                    i / 2, (double)y[i / 2][i % 2], (double)x[i / 2][i % 2]);
 }
 
+/* A part that saw nothing has no share, whatever its o holds; an lse that is NaN spoils the row beside any other. */
+static void odd_parts(void)
+{
+    float o_a[3] = {NAN, NAN, 1}, o_b[3] = {5, 7, 2}, o[3];
+    float lse_a[3] = {-INFINITY, -INFINITY, NAN}, lse_b[3] = {0, -INFINITY, -INFINITY}, lse[3];
+    for (int turned = 0; turned < 2; turned++) {
+        saker_tensor oa = SAKER_TENSOR(turned ? o_b : o_a, SAKER_F32, 3, 1, 1),
+                     la = SAKER_TENSOR(lse_a, SAKER_F32, 1, 3);
+        saker_tensor ob = SAKER_TENSOR(turned ? o_a : o_b, SAKER_F32, 3, 1, 1),
+                     lb = SAKER_TENSOR(lse_b, SAKER_F32, 1, 3);
+        saker_tensor ot = SAKER_TENSOR(o, SAKER_F32, 3, 1, 1), lt = SAKER_TENSOR(lse, SAKER_F32, 1, 3);
+        o_b[1] = NAN; /* neither part saw anything */
+        saker_attention_merge_args m = {.struct_size = sizeof m, .o_a = &oa, .o_b = &ob, .o = &ot, .lse = &lt};
+        m.lse_a = turned ? &lb : &la, m.lse_b = turned ? &la : &lb, m.layout = SAKER_THD;
+        ran(saker_attention_merge(ctx, &m), "attention_merge");
+        CHECK_TEXT(o[0] == 5 && lse[0] == 0 && o[1] == 0 && lse[1] == -INFINITY && isnan(o[2]) && isnan(lse[2]),
+                   "%s: attention_merge: o %g %g %g, lse %g %g %g", level, (double)o[0], (double)o[1], (double)o[2],
+                   (double)lse[0], (double)lse[1], (double)lse[2]);
+    }
+}
+
 /* Bounds of sequences that are not what they must be are reported, and so are tokens that a bias cuts off. */
 static void bad_bounds(void)
 {
@@ -248,6 +269,7 @@ int main(void)
         largest_p();
         smallest_cap();
         one_byte();
+        odd_parts();
         bad_bounds();
         head_beyond_f32();
         far_positions();

@@ -241,27 +241,16 @@ static void named_cases(void)
                                              .lse = SUITE_ONE_NAN,
                                              .use = type == SAKER_F32 ? SUITE_CHECK : SUITE_CHECK | SUITE_CPU_ONLY});
         /* packed sequences */
-        for (int cu = CU_SHORT; cu <= CU_RANDOM; cu++)
-            both((struct spec){.type = type,
-                               .layout = SAKER_THD,
-                               .b = 5,
-                               .s = 40,
-                               .sk = 50,
-                               .hq = 2,
-                               .hk = 1,
-                               .d = 8,
-                               .cu = cu,
-                               .has = CAUSAL});
-        attention_backward((struct spec){.type = type, /* what tokens of no sequence held stays */
-                                         .layout = SAKER_THD,
-                                         .b = 5,
-                                         .s = 40,
-                                         .sk = 50,
-                                         .hq = 2,
-                                         .hk = 1,
-                                         .d = 8,
-                                         .cu = CU_SHORT,
-                                         .has = ACCUMULATE});
+        for (int cu = CU_SHORT; cu <= CU_RANDOM; cu++) {
+            struct spec s = {.type = type, .layout = SAKER_THD, .b = 5, .s = 40, .sk = 50, .hq = 2, .hk = 1, .d = 8};
+            s.cu = cu, s.has = CAUSAL;
+            both(s);
+            s.has = ACCUMULATE; /* what tokens of no sequence held stays */
+            attention_backward(s);
+        }
+        /* sums of many heads, side by side in the workspace */
+        attention_backward(
+            (struct spec){.type = type, .b = 1, .s = 5, .sk = 7, .hq = 40, .d = 8, .has = SLOPES | SINKS});
         both((struct spec){.type = type, .layout = SAKER_THD, .b = 20, .s = 30, .sk = 300, .hq = 2, .d = 8});
         both((struct spec){
             .type = type, .layout = SAKER_THD, .b = 0, .s = 3, .sk = 4, .hq = 2, .d = 8, .cu = CU_RANDOM});
