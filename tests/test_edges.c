@@ -148,6 +148,36 @@ static void one_byte(void)
                    i / 2, (double)y[i / 2][i % 2], (double)x[i / 2][i % 2]);
 }
 
+/* One scale for all, and rows that have gaps on one side only. */
+static void gaps_on_one_side(void)
+{
+    float scale = 1, x[3][6] = {{1, 2, 3, 4, 90, 91}, {5, 6, 7, 8, 92, 93}, {-1, -2, -3, -4, 94, 95}}, y[3][6],
+          tight[3][4];
+    int8_t q[3][6], codes[3][4];
+    int64_t wide[2] = {6, 1};
+    saker_tensor st = SAKER_TENSOR(&scale, SAKER_F32, 1), xt = SAKER_TENSOR(x, SAKER_F32, 3, 4);
+    saker_tensor qt = SAKER_TENSOR(codes, SAKER_I8, 3, 4), yt = SAKER_TENSOR(y, SAKER_F32, 3, 4);
+    xt.strides = yt.strides = wide;
+    saker_quantize_args a = {.struct_size = sizeof a, .x = &xt, .q = &qt, .scale = &st, .quant = SAKER_QUANT_TENSOR};
+    saker_dequantize_args b = {.struct_size = sizeof b, .q = &qt, .y = &yt, .scale = &st, .quant = SAKER_QUANT_TENSOR};
+    ran(saker_quantize(ctx, &a), "quantize");
+    memset(y, 0, sizeof y);
+    ran(saker_dequantize(ctx, &b), "dequantize");
+    for (int i = 0; i < 12; i++)
+        CHECK_TEXT((float)codes[i / 4][i % 4] == x[i / 4][i % 4] && y[i / 4][i % 4] == x[i / 4][i % 4] &&
+                       y[i / 4][4] == 0,
+                   "%s: row %d: %d and %g", level, i / 4, codes[i / 4][i % 4], (double)y[i / 4][i % 4]);
+    for (int i = 0; i < 12; i++)
+        tight[i / 4][i % 4] = x[i / 4][i % 4];
+    xt = (saker_tensor)SAKER_TENSOR(tight, SAKER_F32, 3, 4), qt = (saker_tensor)SAKER_TENSOR(q, SAKER_I8, 3, 4);
+    qt.strides = wide;
+    memset(q, 0x55, sizeof q);
+    ran(saker_quantize(ctx, &a), "quantize");
+    for (int i = 0; i < 12; i++)
+        CHECK_TEXT(q[i / 4][i % 4] == codes[i / 4][i % 4] && q[i / 4][4] == 0x55, "%s: row %d: %d", level, i / 4,
+                   q[i / 4][i % 4]);
+}
+
 /* A part that saw nothing has no share, whatever its o holds; an lse that is NaN spoils the row beside any other. */
 static void odd_parts(void)
 {
@@ -269,6 +299,7 @@ int main(void)
         largest_p();
         smallest_cap();
         one_byte();
+        gaps_on_one_side();
         odd_parts();
         bad_bounds();
         head_beyond_f32();
