@@ -197,6 +197,13 @@ static void odd_parts(void)
                    "%s: attention_merge: o %g %g %g, lse %g %g %g", level, (double)o[0], (double)o[1], (double)o[2],
                    (double)lse[0], (double)lse[1], (double)lse[2]);
     }
+    float zero[1] = {0};
+    saker_tensor none = SAKER_TENSOR(o_a, SAKER_F32, 1, 1, 0), to = SAKER_TENSOR(o, SAKER_F32, 1, 1, 0);
+    saker_tensor given = SAKER_TENSOR(zero, SAKER_F32, 1, 1), sum = SAKER_TENSOR(lse, SAKER_F32, 1, 1);
+    saker_attention_merge_args m = {.struct_size = sizeof m, .o_a = &none, .o_b = &none, .o = &to, .lse = &sum};
+    m.lse_a = m.lse_b = &given, m.layout = SAKER_THD;
+    ran(saker_attention_merge(ctx, &m), "attention_merge");
+    CHECK_TEXT(fabsf(lse[0] - 0.6931472f) < 1e-6f, "%s: lse of heads without columns: %g", level, (double)lse[0]);
 }
 
 /* Bounds of sequences that are not what they must be are reported, and so are tokens that a bias cuts off. */

@@ -248,6 +248,9 @@ static void named_cases(void)
             s.has = ACCUMULATE; /* what tokens of no sequence held stays */
             attention_backward(s);
         }
+        /* without keys, a sink has its gradient from that of lse */
+        attention_backward(
+            (struct spec){.type = type, .b = 1, .s = 5, .sk = 0, .hq = 2, .d = 8, .has = SINKS | ACCUMULATE | DLSE});
         /* sums of many heads, side by side in the workspace */
         attention_backward(
             (struct spec){.type = type, .b = 1, .s = 5, .sk = 7, .hq = 40, .d = 8, .has = SLOPES | SINKS});
