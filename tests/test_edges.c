@@ -239,6 +239,26 @@ static void bad_bounds(void)
         }
 }
 
+/* Offsets of groups, likewise: late, early, beyond the rows, falling. */
+static void bad_offsets(void)
+{
+    static const struct {
+        int32_t offsets[4];
+        saker_status check;
+    } cases[] = {{{0, 2, 4, 6}, SAKER_OK},        {{0, 0, 6, 6}, SAKER_OK},        {{1, 2, 4, 6}, SAKER_BAD_INDEX},
+                 {{0, 2, 4, 5}, SAKER_BAD_INDEX}, {{0, 7, 7, 7}, SAKER_BAD_INDEX}, {{0, 4, 2, 6}, SAKER_BAD_INDEX}};
+    float a[6 * 4] = {1, 2, 3}, b[3 * 4 * 5] = {4, 5, 6}, d[6 * 5];
+    saker_tensor at = SAKER_TENSOR(a, SAKER_F32, 6, 4), bt = SAKER_TENSOR(b, SAKER_F32, 3, 4, 5);
+    saker_tensor dt = SAKER_TENSOR(d, SAKER_F32, 6, 5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        saker_tensor ot = SAKER_TENSOR(cases[i].offsets, SAKER_I32, 4);
+        ran(saker_grouped_gemm(ctx, SAKER_ARGS(grouped_gemm, .a = &at, .b = &bt, .d = &dt, .offsets = &ot)),
+            "grouped_gemm");
+        saker_status got = saker_context_check(ctx);
+        CHECK_TEXT(got == cases[i].check, "%s: offsets %zu: %s", level, i, saker_status_name(got));
+    }
+}
+
 /* The norm of a head whose squares are beyond f32 is 0, and so is its gradient. */
 static void head_beyond_f32(void)
 {
@@ -309,6 +329,7 @@ int main(void)
         gaps_on_one_side();
         odd_parts();
         bad_bounds();
+        bad_offsets();
         head_beyond_f32();
         far_positions();
         signed_zeros();

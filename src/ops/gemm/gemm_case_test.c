@@ -203,7 +203,7 @@ void gemm_case(spec s)
     if (s.pre)
         shape_matrix(gemm_add(c, "pre", SUITE_OUT, s.pre, SUITE_NORMAL), nd, lead, s.m, s.n, ROWS);
     if (s.dbias)
-        add_vector(c, "dbias", s.accumulate ? SUITE_INOUT : SUITE_OUT, s.dbias, s.n, 0);
+        add_vector(c, "dbias", s.accumulate ? SUITE_INOUT : SUITE_OUT, s.dbias, s.n, s.la == FREE ? 2 : 0);
     c->flops = 2.0 * (double)s.m * (double)s.n * (double)s.k;
     c->bytes = suite_all_bytes(c);
     c->reads = 1;

@@ -22,6 +22,8 @@ static void full_cases(void)
     s.dbias = SAKER_BF16;
     gemm_case(s);
     gemm_case((spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 5, .n = 6, .k = 7});
+    gemm_case(
+        (spec){.a = SAKER_F32, .b = SAKER_F32, .d = SAKER_F32, .m = 5, .n = 6, .k = 7, .la = FREE, .dbias = SAKER_F32});
 }
 
 static void size_cases(void)

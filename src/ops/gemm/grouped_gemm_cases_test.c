@@ -146,7 +146,7 @@ static void add_rows(suite_case *c, const spec *s)
     if (s->scatter)
         add_indices(c, s, "scatter", s->total, out ? -4 : 1, 0, SUITE_MIXED);
     if (s->bias)
-        add_tensor(c, "bias", SUITE_IN, s->bias, 2, s->groups, s->n, 0);
+        lay_out(add_tensor(c, "bias", SUITE_IN, s->bias, 2, s->groups, s->n, 0), false, s->gap);
     if (s->scaling && !s->only_b_scale)
         add_a_scale(c, s, a_rows);
     if (s->scaling && !s->only_a_scale)
