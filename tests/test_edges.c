@@ -34,6 +34,27 @@ static void stopped_gradient(void)
     }
 }
 
+/* A long stretch of -infinity, as masks of a vocabulary are: no share, and a gradient of 0. */
+static void masked_stretch(void)
+{
+    enum { STRETCH = 4096, V = 2 * STRETCH + 10 };
+    static float logits[V], out[V];
+    float loss = 0;
+    int32_t target = V - 1;
+    for (int i = 0; i < V; i++)
+        logits[i] = i < STRETCH ? -INFINITY : 0, out[i] = 7;
+    saker_tensor x = SAKER_TENSOR(logits, SAKER_F32, 1, V), t = SAKER_TENSOR(&target, SAKER_I32, 1);
+    saker_tensor l = SAKER_TENSOR(&loss, SAKER_F32, 1), d = SAKER_TENSOR(out, SAKER_F32, 1, V);
+    saker_cross_entropy_args a = {.struct_size = sizeof a, .logits = &x, .target = &t, .loss = &l, .dlogits = &d};
+    ran(saker_cross_entropy(ctx, &a), "cross_entropy");
+    const float p = 1.0f / (V - STRETCH);
+    int wrong = fabsf(loss - logf(V - STRETCH)) < 1e-4f ? 0 : 1;
+    for (int i = 0; i < V; i++)
+        wrong += !(fabsf(out[i] - (i < STRETCH ? 0 : i == target ? p - 1 : p)) < 1e-6f);
+    CHECK_TEXT(!wrong, "%s: cross_entropy: loss %g, gradients %g and %g", level, (double)loss, (double)out[0],
+               (double)out[V - 1]);
+}
+
 /* Products beyond f32 of numbers that are not: as if they were exact. */
 static void beyond_f32(void)
 {
@@ -320,6 +341,7 @@ int main(void)
         saker_config config = {.struct_size = sizeof config, .isa = info.name};
         CHECK_TEXT(saker_context_create(&ctx, &config) == SAKER_OK, "%s", saker_context_error(NULL));
         stopped_gradient();
+        masked_stretch();
         beyond_f32();
         unseen_descale(NAN);
         unseen_descale(INFINITY);
