@@ -4,7 +4,7 @@
 #   test-cuda-host  against the fake driver: no GPU, no driver and no toolkit needed
 #   test-cuda-gpu   the same questions to a real GPU (part of test-cuda)
 #
-# The fake driver comes in three variants: as a driver should be, without cuGetProcAddress_v2, and lacking a function.
+# The fake driver comes in three variants: as a driver should be, without cuGetProcAddress_v2 and what is optional, and lacking a function.
 # The programs are linked with the library's objects, because they also call what the library hides.
 
 fake_sources := tests/fake_cuda.c tests/fake_cuda_kernels.c
