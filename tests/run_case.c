@@ -137,7 +137,8 @@ static bool buffer_alloc(saker_context *ctx, bool cuda, const suite_tensor *t, i
     size_t span = (size_t)suite_span_bytes(t), size = (size_t)type_bytes(t->type);
     /* An odd number of elements, another one for each tensor; a multiple of what the op demands. */
     size_t unit = t->align ? (size_t)t->align : size;
-    size_t shift = how->place == PLACE_ODD ? unit * (size_t)(1 + 2 * (index % 4)) : 0;
+    bool odd = how->place == PLACE_ODD && (!how->alone || how->alone == index + 1);
+    size_t shift = odd ? unit * (size_t)(1 + 2 * (index % 4)) : 0;
     *b = (buffer){0};
     if (cuda) {
         b->offset =
