@@ -26,9 +26,8 @@ enum {
     NO_DUP = 128,     /* backward: up is a tensor, its gradient is not wanted */
     PADDED = 256,     /* rows further apart than they need, by another gap in each tensor */
     OVERLAPPED = 512, /* a row of x begins in the middle of the one before; the fill must be the same in both */
-    BY_16 = 1024,     /* the gaps of the layout are multiples of 16 elements */
-    TURNED = 2048,    /* scales of a block lie side by side for all rows */
-    PLAIN_DY = 4096,  /* backward: dy is made of ordinary numbers, whatever x is */
+    TURNED = 1024,    /* scales of a block lie side by side for all rows */
+    PLAIN_DY = 2048,  /* backward: dy is made of ordinary numbers, whatever x is */
 };
 
 struct spec {
@@ -57,8 +56,7 @@ static void end_name(suite_case *c, const struct spec *s)
         suite_say(c, " overlapped");
     if (s->apart)
         suite_say(c, " %s apart", s->apart);
-    suite_say(c, "%s%s%s", s->has & BY_16 ? " by 16" : "", s->has & TURNED ? " turned" : "",
-              s->has & PLAIN_DY ? " plain dy" : "");
+    suite_say(c, "%s%s", s->has & TURNED ? " turned" : "", s->has & PLAIN_DY ? " plain dy" : "");
     if (s->fill == SUITE_RANGE)
         suite_say(c, " %lld..%lld", (long long)s->low, (long long)s->high);
     if (s->has & IN_PLACE)
@@ -83,7 +81,7 @@ static suite_tensor *rows(suite_case *c, const struct spec *s, const char *field
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->n_lead, s->lead, columns, gap);
     t->fill = fill;
     t->low = s->low, t->high = s->high;
-    suite_lay_out(t, s->layout, suite_gap(c) * (s->has & BY_16 ? 16 : 1), columns >= 0);
+    suite_lay_out(t, s->layout, suite_gap(c), columns >= 0);
     if (gap == 16 && columns < 0) /* one scale a row */
         t->stride[0] = 3;
     if (s->has & OVERLAPPED && columns > s->n && role == SUITE_IN)
@@ -326,7 +324,7 @@ static void vectors_apart(void)
                           .quant = SAKER_QUANT_BLOCK, .has = TURNED});
     for (int form = PLAIN; form <= TWO; form++)
         both((struct spec){ROWS(3, 4), .n = 64, .act = SAKER_ACT_SILU, .form = form, .x = floats[form % 3],
-                           .layout = SUITE_GAPPED, .has = BY_16});
+                           .layout = SUITE_APART});
     backward((struct spec){ROWS(5), .n = 64, .act = SAKER_ACT_SILU, .form = TWO, .x = SAKER_BF16, .dup = SAKER_F32});
 }
 
