@@ -51,17 +51,20 @@ static void note_kernels(FILE *out, const char *gpu, const char *text)
  * the fake driver says so much of all. */
 enum { STATIC_BYTES = 1024 };
 
-/* Every step's shared memory is there on this GPU. */
-static void check_shared(saker_context *ctx, const suite *s, const suite_case *c, const char *text)
+/* Every step has blocks, in whole clusters, of threads that one may have, and their shared memory is there on this GPU.
+ */
+static void check_steps(saker_context *ctx, const suite *s, const suite_case *c, const char *text)
 {
     for (const char *line = text; (line = strstr(line, "\nstep ")); line++) {
-        const char *at = strstr(line, ", shared ");
-        long bytes = at ? strtol(at + 9, NULL, 10) : 0;
-        if (bytes == 0 || bytes + STATIC_BYTES <= ctx->target.shared_bytes)
+        unsigned grid = 0, block = 0, cluster = 1, bytes = 0;
+        const char *at = strstr(line, ", grid ");
+        int n = at ? sscanf(at, ", grid %u, block %u, cluster %u, shared %u", &grid, &block, &cluster, &bytes) : 0;
+        bool launches = n == 4 && grid > 0 && grid <= INT32_MAX && block > 0 && block <= 1024 && grid % cluster == 0;
+        if (launches && (bytes == 0 || bytes + STATIC_BYTES <= (unsigned)ctx->target.shared_bytes))
             continue;
         char what[512];
-        snprintf(what, sizeof what, "%s '%s' asks for %ld bytes of shared memory, this GPU has %d", s->op, c->name,
-                 bytes, ctx->target.shared_bytes);
+        snprintf(what, sizeof what, "%s '%s' asks for %u blocks of %u in clusters of %u with %u bytes, this GPU has %d",
+                 s->op, c->name, grid, block, cluster, bytes, ctx->target.shared_bytes);
         record(false, __LINE__, what, NULL);
     }
 }
@@ -115,7 +118,7 @@ static void cases_of(saker_context *ctx, const suite *s, bool small, const char 
         if (out && !status && c.use & (SUITE_CHECK | SUITE_ALL))
             note_kernels(out, gpu, text);
         if (!status)
-            check_shared(ctx, s, &c, text);
+            check_steps(ctx, s, &c, text);
         char *end = strchr(text, '\n');
         if (end)
             *end = 0;
