@@ -139,6 +139,8 @@ static void add_codes(suite_case *c, const struct spec *s, suite_role role)
         suite_add_rows(c, "q", role, s->q, s->n_lead, s->lead, s->q == SAKER_U8 ? (s->n + 1) / 2 : s->n, gap);
     t->fill = s->q == SAKER_I8 || s->q == SAKER_U8 ? SUITE_BITS : s->q == SAKER_I4 ? SUITE_RANGE : SUITE_LARGE;
     t->low = -7, t->high = 7;
+    if (s->fill == SUITE_ONE_NAN && (s->q == SAKER_E4M3 || s->q == SAKER_E5M2)) /* a code of it */
+        t->fill = SUITE_ONE_NAN;
 }
 
 static void add_scales(suite_case *c, const struct spec *s, suite_role role)
