@@ -4,7 +4,7 @@
 #   test-cuda-host  against the fake driver: no GPU, no driver and no toolkit needed
 #   test-cuda-gpu   the same questions to a real GPU (part of test-cuda)
 #
-# The fake driver comes in three variants: as a driver should be, without cuGetProcAddress_v2, and lacking a function.
+# The fake driver comes in three variants: as a driver should be, without cuGetProcAddress_v2 and what is optional, and lacking a function.
 # The programs are linked with the library's objects, because they also call what the library hides.
 
 fake_sources := tests/fake_cuda.c tests/fake_cuda_kernels.c
@@ -31,9 +31,11 @@ $(BUILD)/tests/test_cuda_gpu: $(BUILD)/obj/tests/test_cuda_gpu.o $(BUILD)/libsak
 .PHONY: test-cuda-host test-cuda-gpu
 test-cuda-gpu: $(BUILD)/tests/test_cuda_gpu
 	@$<
-test-cuda-host: $(FAKE_CUDA) $(cuda_host_tests:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_abi
+# The command that has an image for every kernel, whether nvcc is there or not (emulator.mk).
+test-cuda-host: $(FAKE_CUDA) $(cuda_host_tests:%=$(BUILD)/tests/%) $(BUILD)/tests/test_cuda_abi $(BUILD)/emulator/saker
 	@failed=0; export PLANNED=$(BUILD)/tests/kernels_planned; rm -f $$PLANNED; \
 	for t in $(cuda_host_tests); do echo $$t; $(BUILD)/tests/$$t $(BUILD)/fake_cuda || failed=1; done; \
 	sh tests/check_kernels.sh $(BUILD) $$PLANNED $(if $(CU),$(BUILD)/cuda) || failed=1; \
+	sh tests/check_plans.sh $(BUILD)/emulator/saker $(BUILD)/fake_cuda || failed=1; \
 	echo test_cuda_abi; $(BUILD)/tests/test_cuda_abi || failed=1; exit $$failed
 -include tests/emulator.mk

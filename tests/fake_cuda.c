@@ -3,8 +3,9 @@
  *
  * Device memory is host memory; kernels are recorded, never run. Rules that it enforces, because breaking them is what
  * the tests look for: a current context where one is needed, no wait and no unsafe call during stream capture, launch
- * limits, one initialisation per process. Variants: -DFAKE_PLAIN has no cuGetProcAddress_v2; -DFAKE_PARTIAL also lacks
- * cuLaunchKernelEx. This file has everything but the kernels and the controls (fake_cuda_kernels.c). */
+ * limits, one initialisation per process. Variants: -DFAKE_PLAIN has no cuGetProcAddress_v2 and nothing optional;
+ * -DFAKE_PARTIAL lacks cuGetProcAddress_v2 and cuLaunchKernelEx. This file has everything but the kernels and the
+ * controls (fake_cuda_kernels.c). */
 #include "fake_cuda_state.h"
 
 #include <unistd.h>
@@ -331,6 +332,7 @@ CALL(cuThreadExchangeStreamCaptureMode, (skr_cu_capture_mode * mode))
 
 typedef struct event {
     skr_cu_stream on;
+    int waited; /* since it was last recorded */
 } event;
 
 CALL(cuEventCreate, (skr_cu_event * out, unsigned flags))
@@ -354,7 +356,7 @@ CALL(cuEventRecord, (skr_cu_event e, skr_cu_stream s))
 {
     BEGIN(cuEventRecord);
     NEED(on_stream(s));
-    ((event *)e)->on = s;
+    *(event *)e = (event){.on = s};
     return end(0);
 }
 
@@ -363,6 +365,7 @@ CALL(cuEventSynchronize, (skr_cu_event e))
     BEGIN(cuEventSynchronize);
     NEED(in_context());
     NEED(no_wait(((event *)e)->on));
+    ((event *)e)->waited = 1;
     return end(0);
 }
 
@@ -370,6 +373,7 @@ CALL(cuEventElapsedTime, (float *milliseconds, skr_cu_event start, skr_cu_event 
 {
     BEGIN(cuEventElapsedTime);
     NEED(start && stop && start != stop ? 0 : SKR_CU_INVALID_HANDLE);
+    NEED(((event *)stop)->waited ? 0 : NOT_READY);
     *milliseconds = 0.125f;
     return end(0);
 }
@@ -389,6 +393,8 @@ void *take(size_t bytes, int device, int kind, int ours)
     for (int i = 0; i < MAX_BLOCKS; i++)
         if (!fake.blocks[i].at && (!ours || live() + bytes <= fake.limit)) {
             fake.blocks[i] = (block){aligned_alloc(256, (bytes + 255) / 256 * 256), bytes, device, kind, ours};
+            if (kind == 'h') /* what it held before */
+                memset(fake.blocks[i].at, 0xa5, bytes);
             return fake.blocks[i].at;
         }
     return NULL;
@@ -498,6 +504,7 @@ CALL(cuMemAllocFromPoolAsync, (skr_cu_pointer * out, size_t bytes, skr_cu_pool p
 {
     BEGIN(cuMemAllocFromPoolAsync);
     NEED(on_stream(s));
+    fake.memory_stream = s;
     return end(allocate(out, bytes, ((context *)pool)->device));
 }
 
@@ -505,6 +512,7 @@ CALL(cuMemFreeAsync, (skr_cu_pointer at, skr_cu_stream s))
 {
     BEGIN(cuMemFreeAsync);
     NEED(on_stream(s));
+    fake.memory_stream = s;
     return end(give((void *)(uintptr_t)at));
 }
 
@@ -518,13 +526,13 @@ CALL(cuPointerGetAttribute, (void *value, skr_cu_pointer_attribute which, skr_cu
         if (!b->at || at < b->at || at >= b->at + b->bytes)
             continue;
         if (which == SKR_CU_POINTER_MEMORY_TYPE)
-            *(unsigned *)value = b->kind == 'h' ? SKR_CU_MEMORYTYPE_HOST : SKR_CU_MEMORYTYPE_DEVICE;
+            *(unsigned *)value = b->kind == 'h' || b->kind == 'e' ? SKR_CU_MEMORYTYPE_HOST : SKR_CU_MEMORYTYPE_DEVICE;
         else if (which == SKR_CU_POINTER_IS_MANAGED)
             *(int *)value = b->kind == 'm';
         else if (which == SKR_CU_POINTER_DEVICE_ORDINAL)
             *(int *)value = b->device;
         else if (which == SKR_CU_POINTER_DEVICE_POINTER)
-            *(skr_cu_pointer *)value = pointer;
+            *(skr_cu_pointer *)value = pointer + (b->kind == 'e' ? 1 << 20 : 0);
         else
             return end(SKR_CU_INVALID_VALUE);
         return end(0);

@@ -40,7 +40,9 @@ typedef struct fake_launch {
     FAKE(void *, fake_stream, (int device))          /* a stream in the primary context */                             \
     FAKE(void, fake_capture, (void *stream, int on)) /* global mode, as cudaStreamBeginCapture by default */           \
     FAKE(int, fake_capture_spoiled, (void))          /* calls that a real driver would have refused in a capture */    \
-    FAKE(void *, fake_memory, (size_t bytes, int device, int kind)) /* kind: 'd'evice, 'h'ost pinned, 'm'anaged */     \
+    /* kind: 'd'evice, 'h'ost pinned, 'e': the same, but elsewhere for the device, 'm'anaged */                        \
+    FAKE(void *, fake_memory, (size_t bytes, int device, int kind))                                                    \
+    FAKE(void *, fake_memory_stream, (void)) /* that the last pool memory was taken or given back on */                \
     FAKE(void, fake_memory_limit, (size_t bytes))                                                                      \
     FAKE(size_t, fake_memory_live, (void)) /* bytes allocated by the library and not freed */                          \
     FAKE(void, fake_slow_loads, (int milliseconds))                                                                    \

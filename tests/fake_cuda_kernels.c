@@ -123,6 +123,7 @@ CALL(cuLaunchKernelEx, (const skr_cu_launch_config *c, skr_cu_function f, void *
 }
 #endif
 
+#ifndef FAKE_PLAIN
 /* The real map is opaque; this one is its arguments, so that a test can read them back. */
 CALL(cuTensorMapEncodeTiled,
      (skr_cu_tensor_map * map, skr_cu_tensor_type type, uint32_t rank, void *data, const uint64_t *dims,
@@ -149,6 +150,7 @@ CALL(cuTensorMapEncodeTiled,
     memcpy(map->opaque, fields, sizeof fields);
     return end(0);
 }
+#endif
 
 #if !defined(FAKE_PLAIN) && !defined(FAKE_PARTIAL)
 /* What each symbol of driver.def is here. */
@@ -268,6 +270,11 @@ int fake_capture_spoiled(void)
 void *fake_memory(size_t bytes, int device, int kind)
 {
     return take(bytes, device, kind, 0);
+}
+
+void *fake_memory_stream(void)
+{
+    return fake.memory_stream;
 }
 
 void fake_memory_limit(size_t bytes)

@@ -30,7 +30,8 @@ enum {
     MAX_LAUNCHES = 256,
     MAX_KERNELS = 1024,
     MAX_STREAMS = 16,
-    DEFAULT_SHARED = 48 * 1024
+    DEFAULT_SHARED = 48 * 1024,
+    NOT_READY = 600 /* CUDA_ERROR_NOT_READY */
 };
 
 /* Bits of the bytes that the first device has. FAKE_EMULATE: launches run (emulator/machine.cpp). */
@@ -52,7 +53,7 @@ typedef struct stream {
 typedef struct block {
     char *at;
     size_t bytes;
-    int device, kind, ours; /* kind: 'd', 'h', 'm'; ours: allocated through the driver interface */
+    int device, kind, ours; /* kind: 'd', 'h', 'e', 'm'; ours: allocated through the driver interface */
 } block;
 typedef struct kernel {
     char name[64];
@@ -74,6 +75,7 @@ typedef struct fake_state {
     context primary[MAX_DEVICES], extra[MAX_DEVICES];
     int n_streams, n_capturing;
     stream streams[MAX_STREAMS];
+    skr_cu_stream memory_stream;
     block blocks[MAX_BLOCKS];
     size_t limit, parameter_size;
     int n_launches, n_kernels, n_rules;

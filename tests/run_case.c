@@ -137,7 +137,8 @@ static bool buffer_alloc(saker_context *ctx, bool cuda, const suite_tensor *t, i
     size_t span = (size_t)suite_span_bytes(t), size = (size_t)type_bytes(t->type);
     /* An odd number of elements, another one for each tensor; a multiple of what the op demands. */
     size_t unit = t->align ? (size_t)t->align : size;
-    size_t shift = how->place == PLACE_ODD ? unit * (size_t)(1 + 2 * (index % 4)) : 0;
+    bool odd = how->place == PLACE_ODD && (!how->alone || how->alone == index + 1);
+    size_t shift = odd ? unit * (size_t)(1 + 2 * (index % 4)) : 0;
     *b = (buffer){0};
     if (cuda) {
         b->offset =
@@ -216,9 +217,10 @@ static void lend_workspace(saker_context *ctx, bool cuda, size_t bytes, guarded 
 {
     static const unsigned char garbage = 0xc3;
     if (cuda) {
-        char *image = room((int64_t)bytes, 1);
-        memset(image, garbage, bytes);
-        if (!saker_memory_alloc(ctx, bytes, device) && !saker_memory_copy(ctx, *device, image, bytes))
+        char *image = room((int64_t)bytes + RED_ZONE, 1);
+        memset(image, garbage, bytes + RED_ZONE);
+        if (!saker_memory_alloc(ctx, bytes + RED_ZONE, device) &&
+            !saker_memory_copy(ctx, *device, image, bytes + RED_ZONE))
             saker_context_set_workspace(ctx, *device, bytes);
         free(image);
         return;
@@ -231,9 +233,9 @@ static void lend_workspace(saker_context *ctx, bool cuda, size_t bytes, guarded 
     saker_context_set_workspace(ctx, g->data, bytes);
 }
 
-static void check_workspace_tail(const guarded *g, size_t bytes, run_result *r)
+static void check_tail(const char *p, const char *end, run_result *r)
 {
-    for (const char *p = g->data + bytes; p < g->pages + g->page_bytes && !r->problem[0]; p++)
+    for (; p < end && !r->problem[0]; p++)
         if ((unsigned char)*p != 0xc3)
             snprintf(r->problem, sizeof r->problem, "the workspace was written past its end");
 }
@@ -287,8 +289,11 @@ static void call(saker_context *ctx, bool cuda, const case_data *d, const run_ho
     if (r->ran)
         snprintf(r->kernel, sizeof r->kernel, "%s", saker_context_kernel(ctx));
     if (how->lend && r->workspace_bytes) {
+        char tail[RED_ZONE];
         if (!cuda)
-            check_workspace_tail(&workspace, r->workspace_bytes, r);
+            check_tail(workspace.data + r->workspace_bytes, workspace.pages + workspace.page_bytes, r);
+        else if (r->ran && !saker_memory_copy(ctx, tail, (char *)device_workspace + r->workspace_bytes, sizeof tail))
+            check_tail(tail, tail + sizeof tail, r);
         saker_context_set_workspace(ctx, NULL, 0);
         guard_free(&workspace);
         if (device_workspace)

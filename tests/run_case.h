@@ -35,6 +35,7 @@ typedef struct run_how {
     unsigned char poison; /* what outputs and gaps are filled with */
     bool lend;            /* lend a workspace of exactly the asked size, with garbage in it */
     bool with_strides;    /* give compact strides explicitly, and the device too */
+    int alone;            /* PLACE_ODD: of this tensor only, counted from 1; 0: of all */
 } run_how;
 
 typedef struct run_result {

@@ -31,7 +31,8 @@ typedef enum suite_fill {
     SUITE_TIES,        /* multiples of 1/4 in [-1, 1]: many are equal */
     SUITE_MASKED,      /* normal; a third is -infinity, and so is the whole first row */
     SUITE_CUTS,        /* low, whole numbers that never fall, high: where packed sequences begin, and their end */
-    SUITE_MIXED        /* low, low + 1, ... each once, in another order */
+    SUITE_MIXED,       /* low, low + 1, ... each once, in another order */
+    SUITE_MINUS_NAN    /* as SUITE_ONE_NAN, with the sign bit set */
 } suite_fill;
 
 typedef enum suite_role {

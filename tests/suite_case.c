@@ -357,6 +357,8 @@ void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
     }
     if (n && (t->fill == SUITE_ONE_NAN || t->fill == SUITE_ONE_INF))
         value[n / row / 2 * row + row / 2] = t->fill == SUITE_ONE_NAN ? NAN : INFINITY;
+    if (n && t->fill == SUITE_MINUS_NAN)
+        value[n / row / 2 * row + row / 2] = copysign(NAN, -1);
     make_consistent(t, value);
 }
 

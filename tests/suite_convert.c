@@ -122,7 +122,7 @@ static uint32_t encode_float(const float_format *f, double v)
     uint32_t sign = (signbit(v) ? 1u : 0u) << (f->mantissa_bits + f->exponent_bits);
     double a = fabs(v);
     if (isnan(v))
-        return top << f->mantissa_bits | (f->has_inf ? 1u << (f->mantissa_bits - 1) : ones);
+        return sign | top << f->mantissa_bits | (f->has_inf ? 1u << (f->mantissa_bits - 1) : ones);
     if (isinf(v))
         return sign | top << f->mantissa_bits;
     if (a < ldexp(1, 1 - f->bias))

@@ -143,9 +143,10 @@ const char *suite_type_text(saker_type type)
 
 const char *suite_fill_text(suite_fill fill)
 {
-    static const char *const names[] = {
-        "",     " uniform",  " zero",   " constant", " large", " huge",  " tiny",  " max",  " alternating", " nan",
-        " inf", " positive", " offset", " bits",     " edges", " range", " count", " ties", " masked",      " cuts"};
+    static const char *const names[] = {"",        " uniform", " zero",        " constant", " large", " huge",
+                                        " tiny",   " max",     " alternating", " nan",      " inf",   " positive",
+                                        " offset", " bits",    " edges",       " range",    " count", " ties",
+                                        " masked", " cuts",    " mixed",       " -nan"};
     return names[fill];
 }
 
@@ -179,13 +180,15 @@ suite_tensor *suite_add_rows(suite_case *c, const char *field, suite_role role, 
 
 const char *suite_layout_text(suite_layout layout)
 {
-    static const char *const names[] = {"", " padded", " permuted", " gapped", " expanded"};
+    static const char *const names[] = {"", " padded", " permuted", " gapped", " expanded", " apart"};
     return names[layout];
 }
 
 void suite_lay_out(suite_tensor *t, suite_layout layout, int64_t gap, bool dense)
 {
     int last = t->ndim - 1;
+    if (layout == SUITE_APART)
+        layout = SUITE_GAPPED, gap *= 16, dense = true;
     int64_t next = layout == SUITE_GAPPED && !dense ? 2 : 1;
     if (layout == SUITE_COMPACT || last < 0 || (layout == SUITE_EXPANDED && t->role != SUITE_IN))
         return;

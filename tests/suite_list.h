@@ -65,7 +65,8 @@ typedef enum suite_layout {
     SUITE_PADDED,   /* a gap after the last dimension: rows further apart than they need */
     SUITE_PERMUTED, /* dimensions in the opposite order: they cannot be merged */
     SUITE_GAPPED,   /* a gap after each dimension: none can be merged */
-    SUITE_EXPANDED  /* inputs: the first of several dimensions has stride 0 */
+    SUITE_EXPANDED, /* inputs: the first of several dimensions has stride 0 */
+    SUITE_APART     /* as SUITE_GAPPED and dense, by 16 times the gap: rows are aligned as vectors need them */
 } suite_layout;
 
 const char *suite_layout_text(suite_layout layout); /* "" for SUITE_COMPACT, else a space and a word */

@@ -17,6 +17,7 @@ static void in_error_before(void)
     load_fake("");
     saker_context *ctx = made(0, NULL), *late = NULL;
     NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(run_one(ctx), SAKER_OK); /* one wait is for both */
     NUMBER(saker_context_sync(ctx), SAKER_OK);
     fake_stick(0, 700);
     NUMBER(run_one(ctx), SAKER_DEVICE);
@@ -30,6 +31,71 @@ static void in_error_before(void)
     fake_stick(0, 0);
     NUMBER(run_one(ctx), SAKER_OK);
     saker_context_destroy(ctx);
+}
+
+/* Waits that are not called so, too. */
+static void confirmed_otherwise(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL), *other = made(0, NULL);
+    skr_call call = skr_call_in(ctx, NULL);
+    double us;
+    NUMBER(ctx->api->time_start(&call, ctx->state), SAKER_OK);
+    NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(ctx->api->time_stop(&call, ctx->state, &us), SAKER_OK);
+    fake_stick(0, 700);
+    NUMBER(run_one(ctx), SAKER_DEVICE);
+    TEXT(saker_context_error(ctx), stuck);
+    fake_stick(0, 0);
+    NUMBER(run_one(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+    fake_stick(0, 700);
+    NUMBER(run_one(other), SAKER_DEVICE);
+    TEXT(saker_context_error(other), stuck);
+    fake_stick(0, 0);
+    saker_context_destroy(other);
+}
+
+/* One stream more than are counted: it is never confirmed. */
+static void one_stream_too_many(void)
+{
+    load_fake("");
+    void *stream[9];
+    saker_context *ctx = made(0, NULL);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < 9 - pass; i++) {
+            if (pass == 0)
+                stream[i] = fake_stream(0);
+            NUMBER(saker_context_set_stream(ctx, stream[i]), SAKER_OK);
+            NUMBER(pass ? saker_context_sync(ctx) : run_one(ctx), SAKER_OK);
+        }
+    fake_stick(0, 700);
+    NUMBER(run_one(ctx), SAKER_DEVICE_LOST);
+    saker_context_destroy(ctx);
+}
+
+/* Which errors of the driver stick, by its numbers, and which do not. */
+static void which_stick(void)
+{
+    static const int sticky[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911};
+    static const int passing[] = {1, 400, 500, 600, 701, 999};
+    load_fake("");
+    for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++) {
+        saker_context *ctx = made(0, NULL);
+        NUMBER(run_one(ctx), SAKER_OK);
+        fake_stick(0, sticky[i]);
+        NUMBER(saker_context_sync(ctx), SAKER_DEVICE_LOST);
+        saker_context_destroy(ctx);
+        fake_stick(0, 0);
+    }
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        saker_context *ctx = made(0, NULL);
+        NUMBER(run_one(ctx), SAKER_OK);
+        fake_fail("cuStreamSynchronize", passing[i], 1, 1);
+        NUMBER(saker_context_sync(ctx), SAKER_DEVICE);
+        NUMBER(run_one(ctx), SAKER_OK);
+        saker_context_destroy(ctx);
+    }
 }
 
 /* A wait is for the stream that the context has, and confirms that stream's launches: no other stream is touched, for
@@ -188,6 +254,10 @@ static void capture(void)
     TEXT(saker_context_error(ctx), "the stream is being captured into a graph and cannot be waited for");
     NUMBER(saker_context_check(ctx), SAKER_DEVICE);
     NUMBER(saker_memory_copy(ctx, &memory, &stream, sizeof stream), SAKER_DEVICE);
+    size_t before = fake_memory_live();
+    NUMBER(saker_memory_alloc(ctx, 64, &memory), SAKER_OK);
+    NUMBER(saker_memory_free(ctx, memory), SAKER_DEVICE); /* kernels may still use it */
+    NUMBER(fake_memory_live(), before + 64);
     NUMBER(fake_capture_spoiled(), 0);
     /* The thread's own mode is back: the same call made by the program is refused. */
     skr_cu_pointer at;
@@ -195,6 +265,7 @@ static void capture(void)
     NUMBER(skr_cu.cuMemAlloc(&at, 64), SKR_CU_STREAM_CAPTURE_UNSUPPORTED);
     fake_capture(stream, 0);
     NUMBER(saker_context_sync(ctx), SAKER_OK);
+    NUMBER(saker_memory_free(ctx, memory), SAKER_OK);
     saker_context_destroy(ctx);
 }
 
@@ -203,7 +274,10 @@ static void forked_child(void)
 {
     load_fake("");
     saker_context *ctx = made(0, NULL);
+    skr_call call = skr_call_in(ctx, NULL);
+    void *scratch = NULL;
     NUMBER(run_one(ctx), SAKER_OK);
+    NUMBER(ctx->api->scratch_take(&call, ctx->state, 64, &scratch), SAKER_OK);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -216,6 +290,7 @@ static void forked_child(void)
         NUMBER(saker_context_sync(ctx), SAKER_DEVICE);
         NUMBER(saker_memory_alloc(ctx, 64, &memory), SAKER_DEVICE);
         NUMBER(use_scratch(ctx, 64), SAKER_DEVICE);
+        ctx->api->scratch_give(ctx->state, scratch);
         saker_context_destroy(ctx);
         NUMBER(fake_calls_after_fork(), 0);
         fflush(stdout);
@@ -225,14 +300,24 @@ static void forked_child(void)
     waitpid(child, &status, 0);
     NUMBER(status, 0);
     NUMBER(run_one(ctx), SAKER_OK);
+    ctx->api->scratch_give(ctx->state, scratch);
     saker_context_destroy(ctx);
 }
 
 int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
-        SCENARIO(in_error_before), SCENARIO(device_lost), SCENARIO(device_lost_at_launch), SCENARIO(out_of_memory),
-        SCENARIO(no_pools),        SCENARIO(capture),     SCENARIO(forked_child),          SCENARIO(several_streams),
+        SCENARIO(confirmed_otherwise),
+        SCENARIO(one_stream_too_many),
+        SCENARIO(which_stick),
+        SCENARIO(in_error_before),
+        SCENARIO(device_lost),
+        SCENARIO(device_lost_at_launch),
+        SCENARIO(out_of_memory),
+        SCENARIO(no_pools),
+        SCENARIO(capture),
+        SCENARIO(forked_child),
+        SCENARIO(several_streams),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

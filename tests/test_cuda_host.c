@@ -16,6 +16,7 @@ static void lifetime(void)
     NUMBER(a->target.sm, 90);
     NUMBER(a->target.n_sms, 132);
     NUMBER(a->target.shared_bytes, 232448);
+    NUMBER(saker_context_check(a), SAKER_OK);
     NUMBER(run_one(a), SAKER_OK);
     NUMBER(run_one(c), SAKER_OK);
     saker_context_destroy(a);
@@ -29,6 +30,41 @@ static void lifetime(void)
     NUMBER(run_one(a), SAKER_OK);
     NUMBER(fake_calls("cuLibraryLoadData"), 1);
     saker_context_destroy(a);
+}
+
+/* What opening needs is needed: a status and a sentence, and nothing is kept. */
+static void open_errors(void)
+{
+    static const char *const where[][2] = {{"cuDeviceGetAttribute", "asking for its properties"},
+                                           {"cuDevicePrimaryCtxRetain", "taking its primary context"},
+                                           {"cuMemPoolCreate", "making a memory pool"},
+                                           {"cuMemPoolSetAttribute", "making a memory pool"},
+                                           {"cuMemHostAlloc", "4 bytes of pinned host memory"},
+                                           {"cuMemHostGetDevicePointer", "mapping the error word"}};
+    load_fake("");
+    saker_cuda_count(NULL);
+    for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+        saker_context *ctx = NULL;
+        char sentence[160];
+        snprintf(sentence, sizeof sentence, "CUDA device 0: %s failed: CUDA_ERROR_UNKNOWN (words of the fake driver)",
+                 where[i][1]);
+        fake_fail(where[i][0], 999, 1, 1);
+        NUMBER(create(&ctx, 0, NULL), SAKER_DEVICE);
+        TEXT(saker_context_error(NULL), sentence);
+        NUMBER(fake_primary_holders(0), 0);
+        NUMBER(fake_memory_live(), 0);
+    }
+}
+
+/* Kernels in flight may still write the error word: where they cannot be waited for, it stays. */
+static void error_word_stays(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    NUMBER(run_one(ctx), SAKER_OK);
+    fake_fail("cuCtxSynchronize", 999, 1, 1);
+    saker_context_destroy(ctx);
+    NUMBER(fake_calls("cuMemFreeHost"), 0);
 }
 
 /* Whatever the driver refuses: a status, no crash, nothing kept. */
@@ -113,6 +149,20 @@ static void other_device_current(void)
     CHECK(fake_current() == others[1]);
 }
 
+/* The memory is the stream's, from taking it to giving it back. */
+static saker_status use_scratch_on(saker_context *ctx, size_t bytes, void *stream)
+{
+    skr_call call = skr_call_in(ctx, NULL);
+    void *memory = NULL;
+    saker_status status = ctx->api->scratch_take(&call, ctx->state, bytes, &memory);
+    CHECK(fake_memory_stream() == stream);
+    const char *what = "";
+    CHECK(ctx->api->owns(ctx->state, memory, &what));
+    ctx->api->scratch_give(ctx->state, memory);
+    CHECK(fake_memory_stream() == stream);
+    return status;
+}
+
 static void streams(void)
 {
     load_fake("");
@@ -122,13 +172,18 @@ static void streams(void)
     CHECK(fake_launch_at(0)->stream == mine);
     NUMBER(saker_context_set_stream(ctx, foreign), SAKER_INVALID_ARG);
     TEXT(saker_context_error(ctx), "the stream belongs to CUDA device 1, the context runs on device 0");
+    CHECK(fake_current() == NULL);
     NUMBER(run_one(ctx), SAKER_OK);
     CHECK(fake_launch_at(1)->stream == mine);
+    NUMBER(use_scratch_on(ctx, 64, mine), SAKER_OK);
     NUMBER(saker_context_set_stream(ctx, (void *)2), SAKER_OK);
     NUMBER(run_one(ctx), SAKER_OK);
     CHECK(fake_launch_at(2)->stream == (void *)2);
     NUMBER(create(&none, 0, foreign), SAKER_INVALID_ARG);
     CHECK(none == NULL);
+    saker_context *other = made(1, foreign);
+    NUMBER(use_scratch_on(other, 64, foreign), SAKER_OK);
+    saker_context_destroy(other);
     saker_context_destroy(ctx);
     NUMBER(fake_primary_holders(0), 0);
     NUMBER(fake_memory_live(), 0);
@@ -162,6 +217,10 @@ static void launches(void)
     NUMBER(fake_kernel_attribute("large", SKR_CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0), 220 * 1024);
     NUMBER(fake_kernel_attribute("large", SKR_CU_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0), 1);
     NUMBER(fake_kernel_attribute("plain", SKR_CU_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0), -1);
+    NUMBER(run_steps(ctx, &(skr_step){.kernel = &kernels[PLAIN], .grid = 6, .block = 64, .cluster = 2}, 1), SAKER_OK);
+    NUMBER(fake_launch_at(2)->cluster[0], 2);
+    NUMBER(run_steps(ctx, &(skr_step){.kernel = &kernels[PLAIN], .grid = 6, .block = 64, .cluster = 1}, 1), SAKER_OK);
+    NUMBER(fake_launch_at(3)->cluster[0], 0);
     /* The hot path asks the driver for nothing else. */
     fake_trace_start();
     NUMBER(run_one(ctx), SAKER_OK);
@@ -223,6 +282,27 @@ static void older_driver_no_overlap(void)
            SAKER_OK);
     NUMBER(fake_launch_at(0)->overlap, 0);
     TEXT(ctx->api->level(ctx->state, 0), "sm90");
+    saker_context_destroy(ctx);
+}
+
+static void overlap_since(void)
+{
+    setenv("FAKE_CUDA_VERSION", "12030", 1);
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    NUMBER(run_steps(ctx, &(skr_step){.kernel = &kernels[PLAIN], .grid = 8, .block = 64, .overlap = true}, 1),
+           SAKER_OK);
+    NUMBER(fake_launch_at(0)->overlap, 1);
+    saker_context_destroy(ctx);
+}
+
+static void minor_capability(void)
+{
+    setenv("FAKE_CUDA_SM", "86", 1);
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    NUMBER(ctx->target.sm, 86);
+    NUMBER(ctx->target.shared_bytes, 101376);
     saker_context_destroy(ctx);
 }
 
@@ -325,6 +405,12 @@ static void pointers(void)
     TEXT(what, "ordinary host memory");
     CHECK(!ctx->api->owns(ctx->state, fake_memory(64, 1, 'd'), &what));
     TEXT(what, "memory of CUDA device 1");
+    CHECK(!ctx->api->owns(ctx->state, fake_memory(64, 0, 'e'), &what));
+    TEXT(what, "pinned host memory that is not mapped at its own address");
+    saker_context *other = made(1, NULL);
+    CHECK(!other->api->owns(other->state, fake_memory(64, 0, 'd'), &what));
+    TEXT(what, "memory of CUDA device 0");
+    saker_context_destroy(other);
     saker_context_destroy(ctx);
 }
 
@@ -337,7 +423,10 @@ static void memory_and_time(void)
     char in[8] = "1234567", out[8] = "";
     NUMBER(saker_memory_alloc(ctx, 8, &memory), SAKER_OK);
     NUMBER(saker_memory_copy(ctx, memory, in, 8), SAKER_OK);
+    fake_set_current(fake_primary(0));
+    fake_trace_start();
     NUMBER(saker_memory_copy(ctx, out, memory, 8), SAKER_OK);
+    TEXT(fake_trace(), "cuCtxGetCurrent cuStreamIsCapturing cuMemcpyAsync cuStreamIsCapturing cuStreamSynchronize ");
     TEXT(out, in);
     NUMBER(ctx->api->fill(&call, ctx->state, memory, 'x', 3), SAKER_OK);
     NUMBER(saker_memory_copy(ctx, out, memory, 8), SAKER_OK);
@@ -358,6 +447,54 @@ static void memory_and_time(void)
     saker_context_destroy(ctx);
     NUMBER(fake_calls("cuEventDestroy"), 2);
     NUMBER(fake_memory_live(), 0);
+}
+
+/* The types and swizzles as the driver numbers them. */
+static void map_numbers(void)
+{
+    static const struct {
+        int type, tf32;
+        uint64_t number;
+    } types[] = {
+        {SKR_F32, 0, SKR_CU_TENSOR_FLOAT32}, {SKR_F32, 1, SKR_CU_TENSOR_TFLOAT32},  {SKR_F16, 0, SKR_CU_TENSOR_FLOAT16},
+        {SKR_F16, 1, SKR_CU_TENSOR_FLOAT16}, {SKR_BF16, 0, SKR_CU_TENSOR_BFLOAT16}, {SKR_I32, 0, SKR_CU_TENSOR_INT32},
+        {SKR_E4M3, 0, SKR_CU_TENSOR_UINT8},  {SKR_E5M2, 0, SKR_CU_TENSOR_UINT8},    {SKR_I8, 0, SKR_CU_TENSOR_UINT8},
+        {SKR_U8, 0, SKR_CU_TENSOR_UINT8},    {SKR_BOOL, 0, SKR_CU_TENSOR_UINT8}};
+    static const struct {
+        int bytes;
+        uint64_t number;
+    } swizzles[] = {{0, SKR_CU_TENSOR_SWIZZLE_NONE},
+                    {32, SKR_CU_TENSOR_SWIZZLE_32B},
+                    {64, SKR_CU_TENSOR_SWIZZLE_64B},
+                    {128, SKR_CU_TENSOR_SWIZZLE_128B}};
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    skr_call call = skr_call_in(ctx, NULL);
+    skr_cu_tensor_map map;
+    uint64_t field[15];
+    skr_matrix_box box = {.data = (void *)4096,
+                          .rows = INT64_C(1) << 32,
+                          .cols = 64,
+                          .row_stride = 64,
+                          .batches = 1,
+                          .box_rows = 256,
+                          .box_cols = 16};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        box.type = types[i].type, box.tf32 = types[i].tf32;
+        NUMBER(skr_tensor_map_3d(&call, &box, &map), SAKER_OK);
+        memcpy(field, map.opaque, sizeof field);
+        NUMBER(field[0], types[i].number);
+    }
+    for (size_t i = 0; i < sizeof swizzles / sizeof *swizzles; i++) {
+        box.type = SKR_U8, box.swizzle_bytes = swizzles[i].bytes;
+        NUMBER(skr_tensor_map_3d(&call, &box, &map), SAKER_OK);
+        memcpy(field, map.opaque, sizeof field);
+        NUMBER(field[12], swizzles[i].number);
+    }
+    skr_cu.cuTensorMapEncodeTiled = NULL;
+    NUMBER(skr_tensor_map_3d(&call, &box, &map), SAKER_DEVICE);
+    TEXT(saker_context_error(ctx), "tensor map: the CUDA driver has no function cuTensorMapEncodeTiled");
+    saker_context_destroy(ctx);
 }
 
 static void tensor_maps(void)
@@ -393,6 +530,9 @@ static void tensor_maps(void)
         {good, "tensor map: a box row must not be longer than the swizzle"},
         {good, "tensor map: batches must be 1 to 2^32"},
         {good, "tensor map: the batch stride in bytes must be a multiple of 16 below 2^40"},
+        {good, "tensor map: the batch stride in bytes must be a multiple of 16 below 2^40"},
+        {good, "tensor map: the box must be 1 to 256 each way, its rows a multiple of 16 bytes"},
+        {good, "tensor map: rows and cols must be 1 to 2^32"},
     };
     bad[0].box.data = (void *)4104;
     bad[1].box.cols = 0;
@@ -404,6 +544,9 @@ static void tensor_maps(void)
     bad[7].box.swizzle_bytes = 64;
     bad[8].box.batches = 0;
     bad[9].box.batch_stride = 8001;
+    bad[10].box.batch_stride = INT64_C(1) << 39;
+    bad[11].box.box_cols = 264, bad[11].box.swizzle_bytes = 0;
+    bad[12].box.rows = (INT64_C(1) << 32) + 1;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         NUMBER(skr_tensor_map_3d(&call, &bad[i].box, &map), SAKER_INVALID_ARG);
         TEXT(saker_context_error(ctx), bad[i].sentence);
@@ -422,6 +565,8 @@ int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
         SCENARIO(lifetime),
+        SCENARIO(open_errors),
+        SCENARIO(error_word_stays),
         SCENARIO(each_call_fails),
         SCENARIO(other_device_current),
         SCENARIO(streams),
@@ -429,12 +574,15 @@ int main(int argc, char **argv)
         SCENARIO(older_gpu),
         SCENARIO(newer_gpu),
         SCENARIO(older_driver_no_overlap),
+        SCENARIO(overlap_since),
+        SCENARIO(minor_capability),
         SCENARIO(portable_level),
         SCENARIO(unknown_level),
         SCENARIO(load_errors),
         SCENARIO(threads_load_once),
         SCENARIO(pointers),
         SCENARIO(memory_and_time),
+        SCENARIO(map_numbers),
         SCENARIO(tensor_maps),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);

@@ -7,8 +7,13 @@
 
 enum { TEXT_BYTES = 8192 };
 
+/* One tensor that is an element beside its place: where it begins, or in one of its strides. */
+typedef struct nudge {
+    int tensor, dim; /* dim: -1: where it begins */
+} nudge;
+
 /* What `saker_explain` says about the case; tensors get made-up addresses, which it never follows. */
-static saker_status explained(saker_context *ctx, const suite *s, const suite_case *c, char *text)
+static saker_status explained(saker_context *ctx, const suite *s, const suite_case *c, const nudge *beside, char *text)
 {
     static int64_t shape[SUITE_MAX_TENSORS][SUITE_MAX_DIMS], stride[SUITE_MAX_TENSORS][SUITE_MAX_DIMS];
     static saker_tensor tensor[SUITE_MAX_TENSORS];
@@ -21,7 +26,12 @@ static saker_status explained(saker_context *ctx, const suite *s, const suite_ca
                 place = k;
         memcpy(shape[i], t->shape, sizeof t->shape);
         suite_strides(t, stride[i]);
-        tensor[i] = saker_tensor_of((void *)((uintptr_t)(place + 1) << 40), t->type, t->ndim, shape[i], stride[i]);
+        uintptr_t at = (uintptr_t)(place + 1) << 40;
+        if (beside && beside->tensor == place && beside->dim < 0)
+            at += (uintptr_t)(t->align ? t->align : suite_type_bytes(t->type));
+        if (beside && beside->tensor == place && beside->dim >= 0)
+            stride[i][beside->dim]++;
+        tensor[i] = saker_tensor_of((void *)at, t->type, t->ndim, shape[i], stride[i]);
     }
     CHECK(suite_bind(s, c, tensor, args));
     return saker_explain(ctx, s->op, args, text, TEXT_BYTES);
@@ -41,17 +51,20 @@ static void note_kernels(FILE *out, const char *gpu, const char *text)
  * the fake driver says so much of all. */
 enum { STATIC_BYTES = 1024 };
 
-/* Every step's shared memory is there on this GPU. */
-static void check_shared(saker_context *ctx, const suite *s, const suite_case *c, const char *text)
+/* Every step has blocks, in whole clusters, of threads that one may have, and their shared memory is there on this GPU.
+ */
+static void check_steps(saker_context *ctx, const suite *s, const suite_case *c, const char *text)
 {
     for (const char *line = text; (line = strstr(line, "\nstep ")); line++) {
-        const char *at = strstr(line, ", shared ");
-        long bytes = at ? strtol(at + 9, NULL, 10) : 0;
-        if (bytes == 0 || bytes + STATIC_BYTES <= ctx->target.shared_bytes)
+        unsigned grid = 0, block = 0, cluster = 1, bytes = 0;
+        const char *at = strstr(line, ", grid ");
+        int n = at ? sscanf(at, ", grid %u, block %u, cluster %u, shared %u", &grid, &block, &cluster, &bytes) : 0;
+        bool launches = n == 4 && grid > 0 && grid <= INT32_MAX && block > 0 && block <= 1024 && grid % cluster == 0;
+        if (launches && (bytes == 0 || bytes + STATIC_BYTES <= (unsigned)ctx->target.shared_bytes))
             continue;
         char what[512];
-        snprintf(what, sizeof what, "%s '%s' asks for %ld bytes of shared memory, this GPU has %d", s->op, c->name,
-                 bytes, ctx->target.shared_bytes);
+        snprintf(what, sizeof what, "%s '%s' asks for %u blocks of %u in clusters of %u with %u bytes, this GPU has %d",
+                 s->op, c->name, grid, block, cluster, bytes, ctx->target.shared_bytes);
         record(false, __LINE__, what, NULL);
     }
 }
@@ -96,7 +109,7 @@ static void cases_of(saker_context *ctx, const suite *s, bool small, const char 
     for (int i = 0; s->at(i, &c); i++) {
         if (!(c.use & (SUITE_CHECK | SUITE_ALL | SUITE_BENCH_CUDA)) || c.use & SUITE_CPU_ONLY)
             continue;
-        saker_status status = explained(ctx, s, &c, text);
+        saker_status status = explained(ctx, s, &c, NULL, text);
         if (small && status == SAKER_UNSUPPORTED && too_large(s, &c) &&
             strstr(saker_context_error(ctx), "shared memory")) {
             refused++;
@@ -105,7 +118,7 @@ static void cases_of(saker_context *ctx, const suite *s, bool small, const char 
         if (out && !status && c.use & (SUITE_CHECK | SUITE_ALL))
             note_kernels(out, gpu, text);
         if (!status)
-            check_shared(ctx, s, &c, text);
+            check_steps(ctx, s, &c, text);
         char *end = strchr(text, '\n');
         if (end)
             *end = 0;
@@ -128,6 +141,101 @@ static void all_cases(bool small, const char *gpu)
         cases_of(ctx, suite_at(i), small, gpu, planned);
     if (planned)
         fclose(planned);
+    saker_context_destroy(ctx);
+}
+
+/* Tensors that kernels read or write in vectors, the variants that are not chosen where one of these alone is beside
+ * its place (NULL: all others than those after them), and cases for which that does not hold. */
+static const struct {
+    const char *op, *fields, *not_, *else_, *but;
+} in_vectors[] = {
+    {"activation", " x up bias y y_quant ", NULL, "any", NULL},
+    {"activation_backward", " dy x up bias dx dup ", NULL, "any|columns|empty sums", NULL},
+    {"adamw", " param grad exp_avg exp_avg_sq max_exp_avg_sq ", NULL, "1 element", NULL},
+    {"cross_entropy", " logits dlogits ", NULL, "any|no rows", NULL},
+    {"cross_entropy_backward", " logits dlogits ", NULL, "any", NULL},
+    {"embedding", " table out ", NULL, "any", NULL},
+    {"embedding_backward", " dout dtable ", NULL, "1 element", NULL},
+    {"hadamard", " x y ", NULL, "any|pieces", NULL},
+    {"quantize", " x q ", NULL, "any|empty", NULL},
+    {"dequantize", " q y ", NULL, "any", NULL},
+    {"rms_norm", " x weight bias residual y residual_out y_quant ", NULL, "any warp1|any block1", NULL},
+    {"layer_norm", " x weight bias residual y residual_out y_quant ", NULL, "any warp1|any block1", NULL},
+    {"rms_norm_backward", " dy x weight dresidual_out dx ", NULL, "any warp1|any block1|empty sums", NULL},
+    {"layer_norm_backward", " dy x weight dresidual_out dx ", NULL, "any warp1|any block1|empty sums", NULL},
+    {"rope", " q k cos sin q_weight k_weight q_out k_out ", NULL, "any|empty sums", NULL},
+    /* a gradient that is not asked for is not computed */
+    {"rope_backward", " dq_out dk_out q k cos sin q_weight k_weight dq dk ", NULL, "any|empty sums", " -d"},
+    {"softmax", " x mask y ", NULL, "any", NULL},
+    {"softmax_backward", " dy y dx ", NULL, "any", NULL},
+    {"sum_squares", " x ", NULL, "1 element", NULL},
+    {"attention", " q k v ", "plain|scored", NULL, NULL},
+    {"attention_backward", " d_o q k v ", "plain|scored", NULL, NULL},
+    {"gemm", " a ", "tma|few rows|vector f32 kk", NULL, NULL},
+    {"gemm", " b ", "tma|few rows|vector", NULL, NULL},
+    {"grouped_gemm", " a b ", "tma", NULL, NULL},
+};
+
+/* One of the words between bars. */
+static bool has_word(const char *text, const char *words)
+{
+    char word[32];
+    for (; words && *words; words += strcspn(words, "|"), words += *words == '|') {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(words, "|"), words);
+        if (strstr(text, word))
+            return true;
+    }
+    return false;
+}
+
+static void nudged(saker_context *ctx, const suite *s, const suite_case *c, const nudge *beside, const char *not_,
+                   const char *else_)
+{
+    char text[TEXT_BYTES], line[512];
+    if (explained(ctx, s, c, beside, text))
+        return;                       /* refused: of two tensors that share their memory, say */
+    if (strstr(text, "after a copy")) /* which is where it has to be */
+        return;
+    char *end = strchr(text, '\n');
+    if (end)
+        *end = 0;
+    if (strstr(text, ": nothing") || (not_ ? !has_word(text, not_) : has_word(text, else_)))
+        return;
+    snprintf(line, sizeof line, "%s '%s' is planned as '%.100s' though %s is an element beside its place (%s %d)",
+             s->op, c->name, text, c->tensor[beside->tensor].field, beside->dim < 0 ? "address" : "stride",
+             beside->dim);
+    record(false, __LINE__, line, "");
+}
+
+/* Whatever is no multiple of a vector keeps the kernels away that need it to be. */
+static void out_of_line(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    for (size_t k = 0; k < sizeof in_vectors / sizeof *in_vectors; k++) {
+        const suite *s = suite_find(in_vectors[k].op);
+        suite_case c;
+        for (int i = 0; s->at(i, &c); i++) {
+            if (!(c.use & (SUITE_CHECK | SUITE_ALL)) || c.use & SUITE_CPU_ONLY ||
+                (in_vectors[k].but && strstr(c.name, in_vectors[k].but)))
+                continue;
+            for (int t = 0; t < c.n_tensors; t++) {
+                const suite_tensor *of = &c.tensor[t];
+                int64_t stride[SUITE_MAX_DIMS], bytes = suite_type_bytes(of->type);
+                char field[64];
+                snprintf(field, sizeof field, " %s ", of->field);
+                if (of->alias || !strstr(in_vectors[k].fields, field) || suite_elements(of) == 0)
+                    continue;
+                suite_strides(of, stride);
+                if (of->shape[of->ndim - 1] == 1) /* a mask's one element for a row */
+                    continue;
+                for (int dim = -1; dim < of->ndim - 1; dim++)
+                    if (dim < 0 || (of->shape[dim] > 1 && stride[dim] > 0 && stride[dim] * bytes % 16 == 0))
+                        nudged(ctx, s, &c, &(nudge){t, dim}, in_vectors[k].not_, in_vectors[k].else_);
+            }
+        }
+        record(true, __LINE__, s->op, "");
+    }
     saker_context_destroy(ctx);
 }
 
@@ -157,6 +265,7 @@ static void consumer(void)
 
 int main(int argc, char **argv)
 {
-    static const scenario_row rows[] = {SCENARIO(hopper), SCENARIO(portable), SCENARIO(ampere), SCENARIO(consumer)};
+    static const scenario_row rows[] = {SCENARIO(hopper), SCENARIO(portable), SCENARIO(ampere), SCENARIO(consumer),
+                                        SCENARIO(out_of_line)};
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

@@ -23,6 +23,16 @@ static void old_driver(void)
     NUMBER(fake_calls("cuInit"), 0);
 }
 
+static void oldest_driver(void)
+{
+    setenv("FAKE_CUDA_VERSION", "12000", 1);
+    load_fake("");
+    NUMBER(saker_cuda_count(NULL), 2);
+    saker_context *ctx = made(0, NULL);
+    NUMBER(run_one(ctx), SAKER_OK);
+    saker_context_destroy(ctx);
+}
+
 static void stub_driver(void)
 {
     setenv("FAKE_CUDA_FAIL", "cuDriverGetVersion=34", 1);
@@ -43,6 +53,7 @@ static void plain_driver(void)
     saker_context *ctx = made(1, NULL);
     NUMBER(run_one(ctx), SAKER_OK);
     NUMBER(fake_launch_at(0)->device, 1);
+    CHECK(!skr_cu.cuTensorMapEncodeTiled); /* what is optional is not there */
     saker_context_destroy(ctx);
 }
 
@@ -52,6 +63,21 @@ static void no_device(void)
     unsetenv("CUDA_VISIBLE_DEVICES");
     load_fake("");
     no_cuda("the CUDA driver finds no device on this machine");
+}
+
+static void none_counted(void)
+{
+    setenv("FAKE_CUDA_FAIL", "cuDeviceGetCount=100", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    load_fake("");
+    no_cuda("the CUDA driver finds no device on this machine");
+}
+
+static void count_unknown(void)
+{
+    setenv("FAKE_CUDA_FAIL", "cuDeviceGetCount=999", 1);
+    load_fake("");
+    no_cuda("the CUDA driver could not count its devices: CUDA_ERROR_UNKNOWN (words of the fake driver)");
 }
 
 static void hidden_devices(void)
@@ -144,12 +170,21 @@ static void device_info(void)
 int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
-        SCENARIO(no_driver),      SCENARIO(old_driver),
-        SCENARIO(stub_driver),    SCENARIO(partial_driver),
-        SCENARIO(plain_driver),   SCENARIO(no_device),
-        SCENARIO(hidden_devices), SCENARIO(init_unknown),
-        SCENARIO(init_mismatch),  SCENARIO(init_forked_by_others),
-        SCENARIO(no_image),       SCENARIO(device_ids),
+        SCENARIO(no_driver),
+        SCENARIO(old_driver),
+        SCENARIO(oldest_driver),
+        SCENARIO(none_counted),
+        SCENARIO(count_unknown),
+        SCENARIO(stub_driver),
+        SCENARIO(partial_driver),
+        SCENARIO(plain_driver),
+        SCENARIO(no_device),
+        SCENARIO(hidden_devices),
+        SCENARIO(init_unknown),
+        SCENARIO(init_mismatch),
+        SCENARIO(init_forked_by_others),
+        SCENARIO(no_image),
+        SCENARIO(device_ids),
         SCENARIO(device_info),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);

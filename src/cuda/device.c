@@ -81,8 +81,7 @@ static void close_device(skr_cuda_device *d)
     skr_cu.cuDevicePrimaryCtxRelease(d->handle);
     d->pool = NULL;
     d->primary = NULL;
-    atomic_store(&d->lost, 0);
-    atomic_store(&d->busy, 0);
+    atomic_store(&d->lost, 0); /* busy is 0: each context has taken its own back */
 }
 
 static skr_cu_result ask_device(skr_cuda_device *d)

@@ -24,7 +24,9 @@
 #define __launch_bounds__(...)
 #define __shared__    static
 #define __align__(n)  __attribute__((aligned(n)))
+#ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 900
+#endif
 #define _Alignas(n) alignas(n)
 
 struct __align__(8) float2
@@ -367,6 +369,7 @@ INSTRUCTION(fence_mbarrier_init_release_cluster, , )
 INSTRUCTION(fence_proxy_async_shared_cta, , )
 INSTRUCTION(griddepcontrol_launch_dependents, , )
 INSTRUCTION(griddepcontrol_wait, , )
+INSTRUCTION(__, , ) /* a comment, for tools/portable_fatbin.sh */
 INSTRUCTION(prefetch_tensormap, , const void *)
 INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
 INSTRUCTION(cp_async_bulk_prefetch_tensor_3d_L2_global, , const void *, int, int, int)

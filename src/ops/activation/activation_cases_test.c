@@ -26,6 +26,8 @@ enum {
     NO_DUP = 128,     /* backward: up is a tensor, its gradient is not wanted */
     PADDED = 256,     /* rows further apart than they need, by another gap in each tensor */
     OVERLAPPED = 512, /* a row of x begins in the middle of the one before; the fill must be the same in both */
+    TURNED = 1024,    /* scales of a block lie side by side for all rows */
+    PLAIN_DY = 2048,  /* backward: dy is made of ordinary numbers, whatever x is */
 };
 
 struct spec {
@@ -34,6 +36,9 @@ struct spec {
     int64_t lead[3], n;
     saker_type x, up, y, b, q; /* 0: x's type; y also stands for dy, up for dx */
     suite_fill fill;
+    int64_t low, high; /* of SUITE_RANGE */
+    saker_type dup;    /* 0: x's type */
+    const char *apart; /* field whose rows alone are 16 elements further apart than they need */
     float alpha, limit;
 };
 
@@ -49,6 +54,11 @@ static void end_name(suite_case *c, const struct spec *s)
     suite_say(c, "%s", suite_layout_text(s->has & PADDED ? SUITE_PADDED : s->layout));
     if (s->has & OVERLAPPED)
         suite_say(c, " overlapped");
+    if (s->apart)
+        suite_say(c, " %s apart", s->apart);
+    suite_say(c, "%s%s", s->has & TURNED ? " turned" : "", s->has & PLAIN_DY ? " plain dy" : "");
+    if (s->fill == SUITE_RANGE)
+        suite_say(c, " %lld..%lld", (long long)s->low, (long long)s->high);
     if (s->has & IN_PLACE)
         suite_say(c, " in place");
     if (s->has & OVER_DY)
@@ -67,10 +77,13 @@ static void end_name(suite_case *c, const struct spec *s)
 static suite_tensor *rows(suite_case *c, const struct spec *s, const char *field, suite_role role, saker_type type,
                           int64_t columns, suite_fill fill)
 {
-    int64_t gap = s->has & PADDED ? suite_gap(c) : 0;
+    int64_t gap = s->has & PADDED ? suite_gap(c) : s->apart && !strcmp(s->apart, field) ? 16 : 0;
     suite_tensor *t = suite_add_rows(c, field, role, type ? type : s->x, s->n_lead, s->lead, columns, gap);
     t->fill = fill;
+    t->low = s->low, t->high = s->high;
     suite_lay_out(t, s->layout, suite_gap(c), columns >= 0);
+    if (gap == 16 && columns < 0) /* one scale a row */
+        t->stride[0] = 3;
     if (s->has & OVERLAPPED && columns > s->n && role == SUITE_IN)
         t->stride[0] = s->n, t->stride[1] = 1;
     return t;
@@ -122,6 +135,8 @@ static void forward(struct spec s)
                               ? suite_add_rows(&c, "y_scale", SUITE_IN, SAKER_F32, 1, &one, -1, 0)
                               : rows(&c, &s, "y_scale", SUITE_OUT, SAKER_F32, groups, SUITE_NORMAL);
         t->fill = SUITE_POSITIVE;
+        if (s.has & TURNED)
+            t->stride[0] = 1, t->stride[1] = s.lead[0];
         suite_say(&c, " %s/%s%s", suite_type_text(s.q), suite_quant_text(s.quant), s.has & NO_Y ? " only" : "");
     }
     end_name(&c, &s);
@@ -145,7 +160,8 @@ static void backward(struct spec s)
     memcpy(c.args, &a, sizeof a);
     start_name(&c, &s);
     /* The arriving gradient is made of ordinary numbers; x has the fill. */
-    suite_fill plain = s.fill == SUITE_HUGE || s.fill == SUITE_MAX || s.fill == SUITE_ZERO ? SUITE_NORMAL : s.fill;
+    suite_fill plain =
+        s.fill == SUITE_HUGE || s.fill == SUITE_MAX || s.fill == SUITE_ZERO || s.has & PLAIN_DY ? SUITE_NORMAL : s.fill;
     rows(&c, &s, "dy", SUITE_IN, s.y, s.n, plain);
     if (s.y && s.y != s.x)
         suite_say(&c, " dy:%s", suite_type_text(s.y));
@@ -167,7 +183,9 @@ static void backward(struct spec s)
         suite_say(&c, " no dx");
     }
     if (s.form == TWO && !(s.has & NO_DUP)) {
-        suite_tensor *t = rows(&c, &s, "dup", SUITE_OUT, s.x, s.n, SUITE_NORMAL);
+        suite_tensor *t = rows(&c, &s, "dup", SUITE_OUT, s.dup ? s.dup : s.x, s.n, SUITE_NORMAL);
+        if (s.dup)
+            suite_say(&c, " dup:%s", suite_type_text(s.dup));
         if (s.has & (IN_PLACE | OVER_UP))
             suite_share(&c, t, s.has & IN_PLACE ? "up" : "dy");
     } else if (s.form == TWO) {
@@ -285,6 +303,47 @@ static void places(void)
                     backward(s);
                 }
             }
+}
+
+/* Rows that vectors can be read from, though one tensor's lie apart, or all have several strides. */
+static void vectors_apart(void)
+{
+    static const char *const in[] = {"x", "up", "y", "y_quant", "y_scale"}, *const back[] = {"dy", "x", "up", "dx",
+                                                                                             "dup"};
+    foreach (i, in) {
+        struct spec s = {ROWS(5), .n = 256, .act = SAKER_ACT_SILU, .form = TWO, .x = SAKER_BF16, .apart = in[i]};
+        s.q = SAKER_E4M3;
+        s.quant = SAKER_QUANT_BLOCK;
+        forward(s);
+        s.quant = SAKER_QUANT_ROW;
+        forward(s);
+    }
+    foreach (i, back)
+        backward((struct spec){ROWS(5), .n = 64, .act = SAKER_ACT_SILU, .form = TWO, .x = SAKER_F16, .apart = back[i]});
+    forward((struct spec){ROWS(5), .n = 384, .act = SAKER_ACT_SILU, .x = SAKER_F32, .q = SAKER_I8,
+                          .quant = SAKER_QUANT_BLOCK, .has = TURNED});
+    for (int form = PLAIN; form <= TWO; form++)
+        both((struct spec){ROWS(3, 4), .n = 64, .act = SAKER_ACT_SILU, .form = form, .x = floats[form % 3],
+                           .layout = SUITE_APART});
+    backward((struct spec){ROWS(5), .n = 64, .act = SAKER_ACT_SILU, .form = TWO, .x = SAKER_BF16, .dup = SAKER_F32});
+}
+
+/* Where exponentials leave the normal numbers; results below sigmoid(0); a NaN that only x has. */
+static void far_out(void)
+{
+    static const int act[] = {SAKER_ACT_SIGMOID, SAKER_ACT_SILU, SAKER_ACT_TANH, SAKER_ACT_SWIGLU_OAI};
+    foreach (i, act)
+        both((struct spec){ROWS(3), .n = 280, .act = act[i], .form = act[i] == SAKER_ACT_SWIGLU_OAI ? HALVES : PLAIN,
+                           .x = SAKER_F32, .fill = SUITE_RANGE, .low = -140, .high = 140});
+    for (int n = 136; n <= 137; n++)
+        for (int quant = SAKER_QUANT_ROW; quant <= SAKER_QUANT_BLOCK; quant++)
+            forward((struct spec){ROWS(3), .n = n, .act = SAKER_ACT_SIGMOID, .x = SAKER_F32, .q = SAKER_I8,
+                                  .quant = quant, .fill = SUITE_RANGE, .low = -9, .high = -3});
+    forward((struct spec){ROWS(3), .n = 257, .act = SAKER_ACT_RELU2, .x = SAKER_F32, .q = SAKER_I8,
+                          .quant = SAKER_QUANT_ROW, .has = IN_PLACE});
+    for (int a = 0; a < ACTS; a++)
+        backward((struct spec){ROWS(3), .n = 150, .act = a, .form = a == SAKER_ACT_SWIGLU_OAI ? HALVES : PLAIN,
+                               .x = SAKER_F32, .fill = SUITE_ONE_NAN, .has = PLAIN_DY});
 }
 
 static void quantised(void)
@@ -425,6 +484,8 @@ static void build(void)
     types();
     places();
     quantised();
+    vectors_apart();
+    far_out();
     for (int i = 0; i < SUITE_RANDOM; i++) {
         random_forward(i);
         random_backward(i);

@@ -154,6 +154,8 @@ static void contents(void)
 
 static void layouts(void)
 {
+    foreach (i, floats) /* in vectors all the same */
+        all((struct spec){.x = floats[i], ROWS(3, 4), .n = 64, .layout = SUITE_APART, .has = GRAD | DLSE});
     static const suite_layout layout[] = {SUITE_PADDED, SUITE_PERMUTED, SUITE_EXPANDED};
     foreach (k, layout)
         foreach (i, floats) {

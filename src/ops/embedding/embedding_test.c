@@ -191,6 +191,7 @@ static void build(void)
         /* Several digits. */
         both((spec){floats[t], floats[t], .v = 600, .d = 8, .m = 5000, .has = WIDE_IDS});
         both((spec){floats[t], floats[t], .v = 300000, .d = 8, .m = 9000, .has = ACCUMULATE});
+        add_backward((spec){floats[t], floats[t], .v = 500, .d = 3, .m = 36000}); /* CUDA: many counts to add up */
     }
     for (int i = 0; i < SUITE_RANDOM; i++)
         random_case(i);

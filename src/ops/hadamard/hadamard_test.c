@@ -56,35 +56,41 @@ static void plain(const suite_case *c, double *const *value)
 
 static int64_t row(const suite_case *c, int64_t r, suite_case *one, suite_slice *slice)
 {
-    int64_t m = c->tensor[0].shape[0];
+    int64_t m = suite_row_count(&c->tensor[0]), n = c->tensor[0].shape[c->tensor[0].ndim - 1];
     if (!one)
         return m;
     *one = *c;
     for (int i = 0; i < 2; i++) {
-        slice->first[i] = r * c->tensor[i].shape[1];
-        one->tensor[i].shape[0] = 1;
-        one->tensor[i].stride[0] = one->tensor[i].stride[1] = 0;
+        slice->first[i] = r * n;
+        one->tensor[i].ndim = 2;
+        one->tensor[i].shape[0] = 1, one->tensor[i].shape[1] = n;
+        memset(one->tensor[i].stride, 0, sizeof one->tensor[i].stride);
     }
     return m;
 }
 
-enum { STRIDED = 1, IN_PLACE = 2 };
+enum { STRIDED = 1, IN_PLACE = 2, THREE = 4 }; /* THREE: [2, m/2, n], of several strides, rows aligned as vectors are */
 
 static void add(saker_type x, saker_type y, int64_t m, int64_t n, int has, suite_fill fill, int use)
 {
-    static const char *const words[] = {" padded", " in place"};
+    static const char *const words[] = {" padded", " in place", " 3d"};
+    const int64_t lead[] = {has & THREE ? 2 : m, m / 2};
+    const int n_lead = has & THREE ? 2 : 1;
     suite_case c = {.use = use, .reads = 1, .writes = 1};
     saker_hadamard_args a = {.struct_size = sizeof a};
     memcpy(c.args, &a, sizeof a);
-    suite_add_rows(&c, "x", SUITE_IN, x, 1, &m, n, has & STRIDED ? 8 : 0)->fill = fill;
-    suite_tensor *out = suite_add_rows(&c, "y", SUITE_OUT, y, 1, &m, n, has & STRIDED ? 8 : 0);
+    suite_tensor *in = suite_add_rows(&c, "x", SUITE_IN, x, n_lead, lead, n, has & STRIDED ? 8 : 0);
+    suite_tensor *out = suite_add_rows(&c, "y", SUITE_OUT, y, n_lead, lead, n, has & STRIDED ? 8 : 0);
+    in->fill = fill;
+    if (has & THREE)
+        suite_lay_out(in, SUITE_GAPPED, 16, true), suite_lay_out(out, SUITE_GAPPED, 32, true);
     if (has & IN_PLACE)
         suite_share(&c, out, "x");
     c.bytes = suite_all_bytes(&c);
     c.flops = (double)(m * n) * (log2((double)(n ? n : 1)) + 1);
     suite_say(&c, "%s %s ", suite_type_text(x), suite_type_text(y));
     suite_say_shape(&c, 1, &m, n);
-    suite_say_bits(&c, has, 2, words);
+    suite_say_bits(&c, has, 3, words);
     suite_say(&c, "%s%s", suite_fill_text(fill), use == SUITE_CHECK ? "" : use == SUITE_CACHE ? " in cache" : " bench");
     suite_list_add(&list, &c);
 }
@@ -118,6 +124,7 @@ static void build(void)
         add(x, x, 0, 64, 0, SUITE_NORMAL, SUITE_CHECK);
         add(x, x, 5, 0, 0, SUITE_NORMAL, SUITE_CHECK);
         add(x, x, 3000, 128, 0, SUITE_NORMAL, SUITE_CHECK);
+        add(x, x, 6, 64, THREE, SUITE_NORMAL, SUITE_CHECK);
         int64_t bytes = suite_type_bytes(x);
         for (int64_t n = 128; t != 1 && n <= 32768; n *= n < 4096 ? 32 : 8) {
             int64_t cpu = ((int64_t)256 << 20) / bytes / n, cuda = ((int64_t)1 << 27) / n;

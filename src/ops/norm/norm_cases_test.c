@@ -224,6 +224,17 @@ static void layouts(void)
             both((struct spec){ROWS(3, 4, 2), .n = 24, .x = floats[t], .has = all | FLAT, .layout = layout});
             both((struct spec){ROWS(3, 5), .n = 1, .x = floats[t], .has = all, .layout = layout});
         }
+    foreach (t, floats) { /* in vectors all the same */
+        both((struct spec){ROWS(3, 4), .n = 72, .x = floats[t], .has = W | B | R | RO, .layout = SUITE_APART});
+        both((struct spec){ROWS(3, 4), .n = 72, .x = floats[t], .has = W, .layout = SUITE_APART});
+        both((struct spec){ROWS(2, 3), .n = 4096, .x = floats[t], .has = W | RSTD, .layout = SUITE_APART});
+    }
+    /* CUDA: more rows than clusters that a GPU holds at once, which then take more than one. */
+    struct spec turns = {ROWS(9),         .n = 131088,           .x = SAKER_BF16,
+                         .ro = SAKER_F32, .has = W | R | RO | Y, .use = SUITE_CHECK | SUITE_GPU_SIZED};
+    add_forward(&turns);
+    turns.x = SAKER_F32;
+    add_forward(&turns);
     static const int64_t heads[] = {1, 2, 3, 8};
     foreach (h, heads)
         foreach (t, floats)

@@ -108,6 +108,7 @@ struct spec {
     int64_t lead[3], n, group, gap;
     saker_type x, q;
     suite_fill fill;
+    const char *apart; /* tensor whose rows alone lie apart, by a multiple of a vector */
 };
 
 static void name(suite_case *c, const struct spec *s)
@@ -120,15 +121,26 @@ static void name(suite_case *c, const struct spec *s)
     suite_say(c, s->dynamic ? " dynamic " : " ");
     suite_say_shape(c, s->n_lead, s->lead, s->n);
     suite_say(c, "%s%s", s->gap ? " padded" : "", suite_fill_text(s->fill));
+    if (s->apart)
+        suite_say(c, " %s apart", s->apart);
+}
+
+static int64_t gap_of(const struct spec *s, const char *field)
+{
+    return s->apart && !strcmp(s->apart, field) ? 16 : s->gap;
 }
 
 static void add_codes(suite_case *c, const struct spec *s, suite_role role)
 {
-    int64_t gap = s->gap ? s->gap + 1 + (s->q == SAKER_I4 ? (s->n + s->gap + 1) % 2 : 0) : 0;
+    int64_t gap = s->apart ? gap_of(s, "q")
+                  : s->gap ? s->gap + 1 + (s->q == SAKER_I4 ? (s->n + s->gap + 1) % 2 : 0)
+                           : 0;
     suite_tensor *t =
         suite_add_rows(c, "q", role, s->q, s->n_lead, s->lead, s->q == SAKER_U8 ? (s->n + 1) / 2 : s->n, gap);
     t->fill = s->q == SAKER_I8 || s->q == SAKER_U8 ? SUITE_BITS : s->q == SAKER_I4 ? SUITE_RANGE : SUITE_LARGE;
     t->low = -7, t->high = 7;
+    if (s->fill == SUITE_ONE_NAN && (s->q == SAKER_E4M3 || s->q == SAKER_E5M2)) /* a code of it */
+        t->fill = SUITE_ONE_NAN;
 }
 
 static void add_scales(suite_case *c, const struct spec *s, suite_role role)
@@ -143,7 +155,7 @@ static void add_scales(suite_case *c, const struct spec *s, suite_role role)
         t.lead[t.n_lead - 1] = (t.lead[t.n_lead - 1] + 127) / 128;
     suite_tensor *scale = suite_add_rows(c, "scale", role, SAKER_F32, t.n_lead, t.lead, columns, 0);
     scale->fill = SUITE_POSITIVE;
-    if (s->gap) /* scales may have any stride, also in their last dimension */
+    if (gap_of(s, "scale")) /* scales may have any stride, also in their last dimension */
         suite_lay_out(scale, SUITE_GAPPED, 1, false);
 }
 
@@ -162,7 +174,7 @@ static void to_codes(struct spec s)
     saker_quantize_args a = {.struct_size = sizeof a, .group = s.group, .quant = s.quant, .dynamic = s.dynamic};
     memcpy(c.args, &a, sizeof a);
     name(&c, &s);
-    suite_add_rows(&c, "x", SUITE_IN, s.x, s.n_lead, s.lead, s.n, s.gap)->fill = s.fill;
+    suite_add_rows(&c, "x", SUITE_IN, s.x, s.n_lead, s.lead, s.n, gap_of(&s, "x"))->fill = s.fill;
     add_codes(&c, &s, SUITE_OUT);
     add_scales(&c, &s, s.quant == SAKER_QUANT_TENSOR && !s.dynamic ? SUITE_IN : SUITE_OUT);
     c.bytes = bytes_of(&c);
@@ -180,7 +192,7 @@ static void to_values(struct spec s)
     name(&c, &s);
     add_codes(&c, &s, SUITE_IN);
     add_scales(&c, &s, SUITE_IN);
-    suite_add_rows(&c, "y", SUITE_OUT, s.x, s.n_lead, s.lead, s.n, s.gap);
+    suite_add_rows(&c, "y", SUITE_OUT, s.x, s.n_lead, s.lead, s.n, gap_of(&s, "x"));
     c.bytes = bytes_of(&c);
     c.flops = (double)suite_elements(&c.tensor[2]);
     c.cpu_kernel = s.quant == SAKER_QUANT_BLOCK2D ? "blocks" : "rows";
@@ -253,7 +265,10 @@ static void build(void)
     if (built)
         return;
     built = true;
+    static const char *const apart[] = {"x", "q", "scale"};
     foreach (q, codes) {
+        foreach (k, apart)
+            modes((struct spec){ROWS(5), .n = 256, .x = floats[(q + k) % 3], .q = codes[q], .apart = apart[k]});
         foreach (t, floats) {
             modes((struct spec){ROWS(5), .n = 300, .x = floats[t], .q = codes[q]});
             modes((struct spec){ROWS(3), .n = 256, .x = floats[t], .q = codes[q], .gap = 5});

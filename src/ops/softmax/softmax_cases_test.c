@@ -122,6 +122,9 @@ static void layouts(void)
         s.has |= LOG;
         both(s);
     }
+    for (int log = 0; log < 2; log++) /* in vectors all the same */
+        foreach (t, floats)
+            both((struct spec){SHAPE(3, 4, 72), .x = floats[t], .has = log ? LOG : 0, .layout = SUITE_APART});
 }
 
 static void masks(void)

@@ -263,6 +263,7 @@ static void build(void)
             add((spec){floats[t], .m = 2, .n = 3000, .k = 3000, .has = INDICES, .fill = fills[f]});
             add((spec){floats[t], .m = 3, .n = 257, .k = 6, .has = BOTH | SOFTMAX, .fill = fills[f]});
         }
+        add((spec){floats[t], .m = 3, .n = 100, .k = 9, .has = BOTH, .fill = SUITE_MINUS_NAN});
         add((spec){floats[t], .v = floats[(t + 1) % 3], .m = 4, .n = 500, .k = 20, .has = VALUES});
         add((spec){floats[t], .v = floats[(t + 2) % 3], .m = 4, .n = 500, .k = 20, .has = BOTH | SOFTMAX});
         add((spec){floats[t], .m = 4, .n = 500, .k = 20, .has = BOTH | COLUMNS});
