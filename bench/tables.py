@@ -241,6 +241,20 @@ def quack(recorded, brief):
     return table(["operation", "cases", "geometric mean", "worst"], lines) + f"\n*{note}*\n"
 
 
+def model_shapes(result):
+    """Of each number of rows: times torch over all weights, and the worst of them."""
+    us = {(row["m"], row["n"], row["k"], row["who"]): row["median_us"] for row in result["rows"]}
+    ratios = {(m, n, k): us[m, n, k, "torch eager"] / time for (m, n, k, who), time in us.items() if who == "saker"}
+    lines = []
+    for rows in sorted({shape[0] for shape in ratios}):
+        of = {shape: ratio for shape, ratio in ratios.items() if shape[0] == rows}
+        worst = min(of, key=of.get)
+        mean = times(common.geometric_mean(of.values()))
+        lines.append([str(rows), str(len(of)), mean, f"{times(of[worst])} ({worst[1]} x {worst[2]})"])
+    note = f"{result['machine']}, PyTorch {result['torch']}, Saker {result['version']} ({result['commit']}), {result['date'][:10]}"
+    return table(["rows", "weights", "geometric mean", "worst"], lines) + f"\n*{note}*\n"
+
+
 def block(name, recorded):
     """The text of a block, None when nothing is recorded for it."""
     if name == "quack":
@@ -254,7 +268,8 @@ def block(name, recorded):
     result = recorded.get(name)
     if not result or not result.get("rows"):
         return None
-    return peers(result) if result.get("what") == "peers" else bench(result)
+    made = {"peers": peers, "model shapes": model_shapes}
+    return made.get(result.get("what"), bench)(result)
 
 
 def everything(recorded):
@@ -264,6 +279,8 @@ def everything(recorded):
     for stem in sorted(recorded):
         if recorded[stem].get("what") == "peers":
             text += f"\n## {stem}\n\n{peers(recorded[stem])}"
+        if recorded[stem].get("what") == "model shapes":
+            text += f"\n## {stem}\n\n{model_shapes(recorded[stem])}"
     beside = quack(recorded, False)
     return text + (f"\n## Beside QuACK, as fractions of each run's own copy\n\n{beside}" if beside else "")
 

@@ -24,7 +24,7 @@ typedef enum skr_type {
     SKR_N_TYPES
 } skr_type;
 
-enum { SKR_JOB_BYTES = 2048, SKR_ROW_DIMS = 4, SKR_QUANT_GROUP = 128 };
+enum { SKR_JOB_BYTES = 2560, SKR_ROW_DIMS = 4, SKR_QUANT_GROUP = 128 };
 
 /* Values of quant; the same numbers as saker_quant. */
 enum { SKR_QUANT_NONE, SKR_QUANT_TENSOR, SKR_QUANT_ROW, SKR_QUANT_BLOCK, SKR_QUANT_BLOCK2D, SKR_QUANT_GROUPS };

@@ -48,10 +48,12 @@ typedef struct skr_gemm_cut {
 
 /* CUDA: what the blocks of the tensor core kernels (gemm_tma.cuh, gemm_mma.cuh) work through. */
 typedef struct skr_gemm_work {
-    skr_tensor_map a, b, d; /* Hopper's copy engine reads and writes by them */
-    int32_t rows, columns;  /* of a block's tile; rows in whole groups of 64 */
-    int32_t cluster;        /* blocks below each other that share b: 1 or 2 */
-    int32_t tiles_m;        /* clusters' rows of tiles */
+    skr_tensor_map a, b, d;        /* Hopper's copy engine reads and writes by them */
+    skr_tensor_map a_rest, b_rest; /* with boxes of the last rows of a and columns of b, where those are fewer */
+    int32_t rows, columns;         /* of a block's tile; rows in whole groups of 64 */
+    int32_t cluster;               /* blocks below each other that share b: 1 or 2 */
+    int32_t spread;                /* log2 of the blocks of a cluster that a tile's k is cut over (gemm_spread.cuh) */
+    int32_t tiles_m;               /* clusters' rows of tiles */
     int32_t tiles_n, batches;
     int32_t batch_a, batch_b; /* 0: the same matrix for every batch index */
     int32_t group;            /* rows of tiles that are walked together */
@@ -68,6 +70,9 @@ typedef struct skr_gemm_work {
 
 /* What its tensor cores' sums do: stay there, leave after every step, and are then scaled by the step's block. */
 enum { SKR_GEMM_KEPT, SKR_GEMM_STEPWISE, SKR_GEMM_SCALED };
+/* Whether the kernel can cut a tile's k over a cluster: sums are floats, and code and registers are left. */
+#define SKR_GEMM_SPREADS(a_type, sums, columns)                                                                        \
+    ((a_type) != SKR_I8 && (sums) != SKR_GEMM_SCALED && ((columns) == 64 || (columns) == 128))
 /* skr_gemm_work.plain. */
 enum { SKR_GEMM_ONE_FACTOR = 1, SKR_GEMM_ROWS_AND_COLUMNS };
 

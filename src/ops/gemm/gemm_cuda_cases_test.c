@@ -108,6 +108,58 @@ static void ragged_end_cases(void)
     }
 }
 
+/* Few tiles and many k's: k is cut over the blocks of a cluster. The last rows are one warpgroup's or both's, the last
+ * columns nobody's, half a tile's, or a few; parts of k are of different lengths. */
+static void spread_cases(void)
+{
+    static const struct {
+        saker_type type, d;
+        int m, n, k, lb, batch;
+        const char *kernel;
+    } all[] = {
+        {SAKER_BF16, SAKER_BF16, 70, 72, 1000, COLS, ALONE, "tma bf16 kk 128x64 split-K in clusters"},
+        {SAKER_BF16, SAKER_F16, 190, 128, 1544, COLS, BOTH, "tma bf16 kk 128x64 split-K in clusters"},
+        {SAKER_BF16, SAKER_BF16, 260, 456, 968, COLS, ALONE, "tma bf16 kk 128x64 split-K in clusters"},
+        {SAKER_BF16, SAKER_BF16, 129, 1304, 3000, COLS, ALONE, "tma bf16 kk 128x64 split-K in clusters"},
+        {SAKER_BF16, SAKER_BF16, 100, 200, 2056, ROWS, BOTH, "tma bf16 kn 128x128 split-K in clusters"},
+        {SAKER_F16, SAKER_F16, 128, 72, 1032, COLS, BOTH, "tma f16 kk 128x64 split-K in clusters"},
+        {SAKER_F16, SAKER_BF16, 140, 680, 2056, COLS, ALONE, "tma f16 kk 128x64 split-K in clusters"},
+        {SAKER_F16, SAKER_F16, 65, 520, 1000, ROWS, ALONE, "tma f16 kn 128x128 split-K in clusters"},
+        {SAKER_E4M3, SAKER_BF16, 129, 136, 2000, COLS, ALONE, "tma e4m3_e4m3 kk 128x64 split-K in clusters"},
+        {SAKER_F32, SAKER_BF16, 67, 120, 1000, COLS, ALONE, "tma tf32 kk 128x64 split-K in clusters"},
+    };
+    foreach (i, all) {
+        spec s = {.a = all[i].type, .b = all[i].type, .d = all[i].d, .m = all[i].m, .n = all[i].n, .k = all[i].k};
+        s.lb = all[i].lb;
+        s.batch = all[i].batch;
+        s.tf32 = all[i].type == SAKER_F32;
+        s.alpha = i % 3 ? 0 : 0.5f;
+        s.cuda = all[i].kernel;
+        gemm_case(s);
+    }
+}
+
+/* The last rows and columns of a tile, and tiles that have none: boxes of their own, in every layout. */
+static void last_box_cases(void)
+{
+    static const struct {
+        int m, n, gated;
+    } ends[] = {{129, 264, 0}, {192, 200, 0}, {257, 72, 0},
+                {300, 328, 0}, {385, 136, 0}, {100, 784, SAKER_GATED_HALVES}};
+    foreach (i, ends)
+        for (int l = 0; l < 4; l++) {
+            spec s = {.a = SAKER_BF16, .b = SAKER_BF16, .d = SAKER_BF16, .n = ends[i].n, .k = 200};
+            s.la = l & 1;
+            s.lb = l >> 1;
+            s.m = l & 1 ? (ends[i].m + 7) / 8 * 8 : ends[i].m;
+            s.gated = ends[i].gated;
+            s.act = ends[i].gated ? SAKER_ACT_SILU : 0;
+            s.schedule = SAKER_GEMM_PERSISTENT;
+            s.cuda = "tma bf16";
+            gemm_case(s);
+        }
+}
+
 /* Hopper's tensor cores: what the copy engine takes, in every layout, schedule and epilogue. */
 static void tma_cases(void)
 {
@@ -624,6 +676,8 @@ void gemm_cuda_cases(void)
     wide_function_cases();
     fp8_cases();
     few_cases();
+    spread_cases();
+    last_box_cases();
     mma_cases();
     fma_cases();
 }

@@ -163,7 +163,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
     __device__ __forceinline__ void produce() const
     {
         if (threadIdx.x == 256) {
-            const int bytes = 2 * PANEL + (apart ? 2 : 1) * B_BYTES;
+            const int bytes = 2 * PANEL + (apart ? 2 : 1) * (int)job.m * 128;
             int stage = 0, phase = 0, first = step_at(rank), last = step_at(rank + 1);
 #pragma unroll 1
             for (int tile = unit; tile < tiles; tile += job.work.cut.units) {

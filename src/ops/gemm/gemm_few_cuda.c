@@ -19,9 +19,10 @@ static skr_cuda_kernel kernels[] = {
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* NULL, or what stands in the way of the copy engine. */
-static const char *boxes(const skr_gemm_job *job, int rows, skr_matrix_box out[2])
+static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[2])
 {
-    const char *bad = skr_gemm_box(job, &job->a, job->m, job->k, false, rows, &out[0]);
+    /* Rows that there are: the copy engine takes longer for others than for these. */
+    const char *bad = skr_gemm_box(job, &job->a, job->m, job->k, false, (int)job->m, &out[0]);
     return bad ? bad : skr_gemm_box(job, &job->b, job->k, job->n, !job->work.bt, 64, &out[1]);
 }
 
@@ -29,7 +30,7 @@ static saker_status bind_maps(skr_call *call, void *opaque)
 {
     skr_gemm_job *job = opaque;
     skr_matrix_box box[2];
-    boxes(job, job->work.columns, box);
+    boxes(job, box);
     SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->work.a));
     return skr_tensor_map_3d(call, &box[1], &job->work.b);
 }
@@ -79,15 +80,6 @@ static bool suits(const skr_gemm_job *job, const skr_target *target)
            job->batch.m <= 1 << 20;
 }
 
-/* Where the other kernels are faster (docs/notes/gemm_cuda.md), unless split-K is asked for: what is small, and up to 8
- * rows more of it where k would have to be cut. */
-static bool pays(const skr_gemm_job *job)
-{
-    int64_t read = skr_mul(skr_mul(job->n, job->k), job->batch.m);
-    bool cut = job->m <= 8 && !job->work.bt && job->work.cluster > 1 && job->a.at.type != SKR_E4M3;
-    return job->schedule || read >= (cut ? 1 << 23 : 1 << 21);
-}
-
 /* Everything but the tensor maps; the number of the kernel, or -1. */
 static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
 {
@@ -116,7 +108,7 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
     t->store = in_vectors(job);
     t->plain = t->store && skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR;
     *us = choose_cluster(target, t);
-    return boxes(job, t->columns, box) || !pays(job) ? -1 : i;
+    return boxes(job, box) ? -1 : i;
 }
 
 bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *plan)

@@ -130,15 +130,16 @@ template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
         gemm_group_ring ring(tiles);
         for (gemm_group_tile t = ring.take<false>(); t.blocks; t = ring.take<false>()) {
             const int z = job.work.batch_b ? t.z : 0;
+            const int left = this->half_columns(0, t.col, true), right = this->half_columns(1, t.col, true);
             for (int k = 0; k < t.steps; k++) {
                 const uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
                 const int y = k * BK + (KS ? t.first : 0);
                 barrier_wait(empty + stage * 8, phase ^ 1);
-                barrier_expect(barrier, t.blocks * PANEL + B_BYTES);
+                barrier_expect(barrier, t.blocks * PANEL + (left + right) * 128);
                 for (int i = rank; i < t.blocks; i += sharers)
                     load_a(at + i * PANEL, barrier, t.row + i * BLOCK + (KS ? 0 : t.first), y);
-                this->load_b(at + A_BYTES, barrier, 0, t.col, y, z, false);
-                this->load_b(at + A_BYTES, barrier, 1, t.col, y, z, false);
+                this->load_b(job.work.b, at + A_BYTES, barrier, 0, left, t.col, y, z, false);
+                this->load_b(job.work.b, at + A_BYTES, barrier, 1, right, t.col, y, z, false);
                 advance(stage, phase);
             }
         }

@@ -11,6 +11,7 @@
 #ifndef SKR_GEMM_TMA_CUH
 #define SKR_GEMM_TMA_CUH
 
+#include "gemm_spread.cuh"
 #include "gemm_stages.cuh"
 #include "gemm_step_scales.cuh"
 #include "gemm_tma_out.cuh"
@@ -22,9 +23,11 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
     typedef typename mma::sum S;
     typedef gemm_tma_out<S, BN> out_type;
     typedef gemm_step_scales<BN> scale_type;
+    typedef gemm_spread<BN> spread_type;
     using stages::A_BYTES, stages::STAGE, stages::STAGES, stages::PANEL;
     using stages::advance, stages::base, stages::empty, stages::full, stages::release, stages::sharers;
     static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
+    static constexpr bool SPREADS = SKR_GEMM_SPREADS(A, SUMS, BN) && BM == SKR_GEMM_TMA_ROWS;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
     static constexpr int BK = SKR_GEMM_TMA_BYTES / BYTES, OUT = out_type::BYTES;
 
@@ -41,8 +44,13 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         : stages{at, at + STAGES * STAGE + 2 * OUT, at + STAGES * (STAGE + 8) + 2 * OUT, j.work.cluster}, job(j),
           out(at + STAGES * STAGE), rank((int)cluster_rank())
     {
-        static_assert(STAGES * STAGE + 2 * OUT + 2 * STAGES * 8 + 1024 <= SKR_GEMM_TMA_SHARED,
+        static_assert(STAGES * STAGE + 2 * OUT + (2 * STAGES + 2) * 8 + 1024 <= SKR_GEMM_TMA_SHARED,
                       "what the plan asks for");
+    }
+
+    __device__ __forceinline__ spread_type spread() const
+    {
+        return {job, base, empty + STAGES * 8, empty + STAGES * 8 + 8, rank};
     }
 
     __device__ __forceinline__ void start() const
@@ -53,63 +61,113 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         }
         if (threadIdx.x == 0) {
             this->init_stages();
+            if (SPREADS)
+                spread().init();
             barrier_init_done();
         }
         __syncthreads();
-        if (sharers > 1) {
+        if (sharers > 1 || (SPREADS && job.work.spread)) {
             cluster_arrive();
             cluster_wait();
         }
     }
 
+    /* ---------------------------------------------------------------- what this block does */
+
+    __device__ __forceinline__ int block() const
+    {
+        return SPREADS ? (int)blockIdx.x >> job.work.spread : (int)blockIdx.x;
+    }
+
+    __device__ __forceinline__ bool next(gemm_work &w) const
+    {
+        if (!w.next())
+            return false;
+        if (SPREADS && job.work.spread)
+            w.first = job.work.steps * rank >> job.work.spread, w.last = job.work.steps * (rank + 1) >> job.work.spread;
+        return true;
+    }
+
     /* ---------------------------------------------------------------- the copy engine's warp */
 
-    /* One half of b's columns, for this block or for both (each); of three panels the first half has two. */
-    __device__ __forceinline__ void load_b(uint32_t to, uint32_t barrier, int half, int col, int k, int z,
-                                           bool each) const
+    /* Columns of the first half of b's columns; of three panels it has two. */
+    static constexpr int HALF = BT ? (BN / 64 + 1) / 2 * 64 : BN / 2;
+
+    __device__ __forceinline__ int half_at(int half, int col) const
     {
-        constexpr int COUNT = BT ? (BN / 64 + 1) / 2 * 64 : BN / 2, BOXES = BT ? COUNT / 64 : 1;
-        col = job.gated == SKR_GEMM_HALVES ? col / 2 + half * (int)(job.n / 2) : col + half * COUNT;
-        to += half * COUNT * 128;
+        return job.gated == SKR_GEMM_HALVES ? col / 2 + half * (int)(job.n / 2) : col + half * HALF;
+    }
+
+    /* Of `most` rows or columns those that there are; where they run along memory, whole panels. The copy engine takes
+     * longer for what lies outside of a tensor than for what it reads, and nobody needs it. */
+    __device__ __forceinline__ static int present(bool panels, int left, int most)
+    {
+        return max(0, min(panels ? (left + 63) / 64 * 64 : left, most));
+    }
+
+    __device__ __forceinline__ int half_end(int half) const
+    {
+        return (int)(job.gated == SKR_GEMM_HALVES && half == 0 ? job.n / 2 : job.n);
+    }
+
+    __device__ __forceinline__ int half_columns(int half, int col, bool panels = BT) const
+    {
+        return present(panels, half_end(half) - half_at(half, col), half ? BN - HALF : HALF);
+    }
+
+    /* `there` columns of a half of b's, for this block or for both (each). */
+    __device__ __forceinline__ void load_b(const skr_tensor_map &map, uint32_t to, uint32_t barrier, int half,
+                                           int there, int col, int k, int z, bool each) const
+    {
+        col = half_at(half, col);
+        to += half * HALF * 128;
 #pragma unroll
-        for (int i = 0; i < BOXES; i++) {
-            if (half * COUNT + i * 64 >= BN)
+        for (int i = 0; i < (BT ? HALF / 64 : 1); i++) {
+            if (i * 64 >= there)
                 break;
             int x = BT ? col + i * 64 : k, y = BT ? k : col;
             if (each)
-                tensor_load_each(to + i * PANEL, &job.work.b, barrier, x, y, z, 3);
+                tensor_load_each(to + i * PANEL, &map, barrier, x, y, z, 3);
             else if (job.work.once)
-                tensor_load_once(to + i * PANEL, &job.work.b, barrier, x, y, z);
+                tensor_load_once(to + i * PANEL, &map, barrier, x, y, z);
             else
-                tensor_load(to + i * PANEL, &job.work.b, barrier, x, y, z);
+                tensor_load(to + i * PANEL, &map, barrier, x, y, z);
         }
     }
 
     __device__ __forceinline__ void produce() const
     {
-        registers_down<24>(); /* 128 * 24 + 256 * 240: what 384 threads begin with, 168 each; more would wait for ever
-                               */
+        /* 128 * 24 + 256 * 240: what 384 threads begin with, 168 each; more would wait for ever */
+        registers_down<24>();
         if (threadIdx.x != 256)
             return;
         int stage = 0, phase = 0;
-        gemm_work w(job);
-        while (w.next()) {
+        gemm_work w(job, block());
+        while (next(w)) {
             int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
+            const int rows = present(AT, (int)job.m - w.row, BM);
+            const int left = half_columns(0, w.col), right = half_columns(1, w.col);
+            /* Not rows < BM: ptxas 13.0 took a predicate of the instruction that makes `rows` for that, and the wrong
+             * one. */
+            const bool rest = !AT && w.row + BM > (int)job.m;
+            const bool rest_left = !BT && half_at(0, w.col) + HALF > half_end(0);
+            const bool rest_right = !BT && half_at(1, w.col) + HALF > half_end(1);
+#pragma unroll 1 /* short, for code comes from memory the first time */
             for (int k = w.first; k < w.last; k++) {
                 uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
                 barrier_wait(empty + stage * 8, phase ^ 1);
-                barrier_expect(barrier, STAGE);
-                if (AT) {
+                barrier_expect(barrier, (rows + left + right) * 128);
 #pragma unroll
-                    for (int i = 0; i < BM / 64; i++)
-                        tensor_load(at + i * PANEL, &job.work.a, barrier, w.row + i * 64, k * BK, za);
-                } else {
-                    tensor_load(at, &job.work.a, barrier, k * BK, w.row, za);
-                }
+                for (int i = 0; i < (AT ? BM / 64 : 1); i++)
+                    if (i * 64 < rows)
+                        tensor_load(at + i * PANEL, rest ? &job.work.a_rest : &job.work.a, barrier,
+                                    AT ? w.row + i * 64 : k * BK, AT ? k * BK : w.row, za);
                 if (sharers == 1 || rank == 0)
-                    load_b(at + A_BYTES, barrier, 0, w.col, k * BK, zb, sharers > 1);
+                    load_b(rest_left ? job.work.b_rest : job.work.b, at + A_BYTES, barrier, 0, left, w.col, k * BK,
+                           zb, sharers > 1);
                 if (sharers == 1 || rank == 1)
-                    load_b(at + A_BYTES, barrier, 1, w.col, k * BK, zb, sharers > 1);
+                    load_b(rest_right ? job.work.b_rest : job.work.b, at + A_BYTES, barrier, 1, right, w.col, k * BK,
+                           zb, sharers > 1);
                 advance(stage, phase);
             }
         }
@@ -163,8 +221,8 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         registers_up<240>();
         int stage = 0, phase = 0;
         const out_type way = {job, out + threadIdx.x / 128 * OUT};
-        gemm_work walk(job);
-        bool more = walk.next();
+        gemm_work walk(job, block());
+        bool more = next(walk);
         while (more) {
             const gemm_work w = walk;
             const int row = w.row + threadIdx.x / 128 * 64, steps = w.last - w.first;
@@ -179,17 +237,22 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
                 } else {
                     this->template multiply<1>(d, steps, stage, phase, [&](uint32_t, int k) {
                         if (AHEAD && k == (steps > 1))
-                            more = walk.next();
+                            more = next(walk);
                     });
                 }
                 if (SCALED) /* scales of steps leave no registers for them earlier */
                     way.read_options(row, w, o);
+                if constexpr (SPREADS)
+                    if (job.work.spread) {
+                        spread().write(d[0], w.row, w.col, w.z);
+                        return;
+                    }
                 way.write(d[0], row, w, o);
             } else {
                 this->pass(steps, stage, phase, [](uint32_t, int) {});
             }
             if (!AHEAD || row >= job.m)
-                more = walk.next();
+                more = next(walk);
         }
         way.done();
     }

@@ -11,15 +11,22 @@ SKR_FATBIN(gemm_tf32_sm90)
 
 static const struct {
     int a, b, sums, at, bt, columns;
-    const char *variant[SKR_GEMM_N_VARIANTS];
+    const char *variant[SKR_GEMM_N_VARIANTS], *spread;
 } shapes[] = {
 #define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
-    {A, B, sums, AT, BT, columns, SKR_GEMM_VARIANTS("tma " #types " " #layout " 128x" #columns)},
+    {A,                                                                                                                \
+     B,                                                                                                                \
+     sums,                                                                                                             \
+     AT,                                                                                                               \
+     BT,                                                                                                               \
+     columns,                                                                                                          \
+     SKR_GEMM_VARIANTS("tma " #types " " #layout " 128x" #columns),                                                    \
+     "tma " #types " " #layout " 128x" #columns " split-K in clusters"},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
 #define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
-    SKR_KERNEL(file, "skr_gemm_" #types "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 2),
+    SKR_KERNEL(file, "skr_gemm_" #types "_" #layout "_" #columns, SKR_GEMM_TMA_SHARED, 8),
 #include "gemm_kernels.def"
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -56,7 +63,7 @@ const char *skr_gemm_box(const skr_gemm_job *job, const skr_gemm_matrix *m, int6
 /* ---------------------------------------------------------------- which kernel, which schedule */
 
 typedef struct choice {
-    int shape, schedule, cluster;
+    int shape, schedule, cluster, spread; /* spread: skr_gemm_work's */
     int64_t tiles;
     skr_gemm_cut cut;
     double us;
@@ -78,28 +85,43 @@ static double step_us(int shape, int cluster)
     return us * (cluster == 2 ? 1 : 1.06);
 }
 
+/* Whether the tiles' k may be cut over clusters. */
+static bool may_spread(const skr_gemm_job *job, const choice *c, int64_t steps, int64_t resident)
+{
+    return (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) && c->tiles <= resident && steps >> c->spread >= 2 &&
+           SKR_GEMM_SPREADS(shapes[c->shape].a, shapes[c->shape].sums, shapes[c->shape].columns) &&
+           skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR && skr_gemm_writes_itself(job);
+}
+
 static void consider(const skr_gemm_job *job, const skr_target *target, choice c, choice *best)
 {
     const int columns = shapes[c.shape].columns, bytes = skr_type_bytes(job->a.at.type);
     int64_t rows = (int64_t)SKR_GEMM_TMA_ROWS * c.cluster, steps = skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / bytes);
     int64_t resident = skr_max(1, target->n_sms / c.cluster);
+    if (c.spread) /* all of the clusters at once; larger ones than 2 do not fill all SMs (gemm_few_cuda.c) */
+        resident = (c.spread > 1 ? target->n_sms * 3 / 4 : target->n_sms) >> c.spread;
     c.tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
     if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS))
         return;
-    const skr_gemm_cut cut = c.cut = skr_gemm_cut_of(c.schedule, c.tiles, steps, resident);
-    if (!skr_gemm_may_cut(job, c.schedule, &cut) || (columns % 64 && cut.left))
+    if (c.spread && !may_spread(job, &c, steps, resident))
+        return;
+    const skr_gemm_cut cut = c.cut =
+        skr_gemm_cut_of(c.spread ? SKR_GEMM_PERSISTENT : c.schedule, c.tiles, steps, resident);
+    if ((!c.spread && !skr_gemm_may_cut(job, c.schedule, &cut)) || (columns % 64 && cut.left))
         return;
     double waves = (double)skr_ceil_div(cut.whole, skr_min(cut.units, resident));
-    double us = 3 + waves * ((double)steps * step_us(c.shape, c.cluster) + 1.5);
+    double us = 1.5 + waves * ((double)skr_ceil_div(steps, 1 << c.spread) * step_us(c.shape, c.cluster) + 1.5);
+    if (c.spread) /* sums go from block to block */
+        us += columns == 64 ? 2.2 : 4.2;
     if (cut.left) { /* a part of the k steps each; then all parts are written, read and added */
         double part = (double)steps * cut.left / cut.units, used = (double)skr_min(job->m, rows);
         int ranges = cut.units - cut.slices * cut.left;
-        us += part * step_us(c.shape, c.cluster) + 5 + (ranges ? 2 + (double)cut.left / ranges : 0);
+        us += part * step_us(c.shape, c.cluster) + 6.5 + (ranges ? 2 + (double)cut.left / ranges : 0);
         us += 2 * (double)cut.left * (cut.slices + (ranges ? 1.5 : 0)) * used * columns * 4 / 3e6;
     }
     /* Fewer blocks than SMs cannot draw on all of the memory. */
     double read = (double)job->batch.m * ((double)job->m + (double)job->n) * (double)job->k * bytes / 4.2e6;
-    double busy = (double)skr_min((int64_t)cut.units * c.cluster, target->n_sms) / target->n_sms;
+    double busy = (double)skr_min(((int64_t)cut.units * c.cluster) << c.spread, target->n_sms) / target->n_sms;
     read = read / (busy < 0.7 ? busy / 0.7 : 1) + 3 + (cut.left ? 5 : 0);
     /* Cutting has to pay, and so has a width that writes columns of d twice. */
     c.us = (us > read ? us : read) * (cut.left || columns % 64 ? 1.02 : 1);
@@ -133,6 +155,9 @@ static choice choose(const skr_gemm_job *job, const skr_target *target, int at, 
         for (int cluster = 2; cluster >= 1; cluster--)
             for (int s = SKR_GEMM_DATA_PARALLEL; s <= SKR_GEMM_STREAM_K; s++)
                 consider(job, target, (choice){.shape = i, .schedule = s, .cluster = cluster}, &best);
+        for (int spread = 1; spread <= 3; spread++)
+            consider(job, target, (choice){.shape = i, .schedule = SKR_GEMM_SPLIT_K, .cluster = 1, .spread = spread},
+                     &best);
     }
     return best;
 }
@@ -226,14 +251,26 @@ static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
     return bad;
 }
 
+/* The map of an operand, and that of its last rows (columns of b), which a whole box reaches beyond. Panels of what
+ * runs along memory stay whole. */
+static saker_status bind_operand(skr_call *call, const skr_matrix_box *box, bool panels, int64_t count,
+                                 skr_tensor_map *map, skr_tensor_map *rest)
+{
+    skr_matrix_box last = *box;
+    last.box_rows = (int32_t)(count % box->box_rows);
+    SKR_TRY(skr_tensor_map_3d(call, box, map));
+    return panels || !last.box_rows ? SAKER_OK : skr_tensor_map_3d(call, &last, rest);
+}
+
 static saker_status bind_maps(skr_call *call, void *opaque)
 {
     skr_gemm_job *job = opaque;
+    skr_gemm_work *t = &job->work;
     skr_matrix_box box[3];
     boxes(job, box);
-    SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->work.a));
-    SKR_TRY(skr_tensor_map_3d(call, &box[1], &job->work.b));
-    return job->work.store ? skr_tensor_map_3d(call, &box[2], &job->work.d) : SAKER_OK;
+    SKR_TRY(bind_operand(call, &box[0], t->at, job->m, &t->a, &t->a_rest));
+    SKR_TRY(bind_operand(call, &box[1], t->bt, job->gated == SKR_GEMM_HALVES ? job->n / 2 : job->n, &t->b, &t->b_rest));
+    return t->store ? skr_tensor_map_3d(call, &box[2], &t->d) : SAKER_OK;
 }
 
 bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *plan, int64_t *at_end)
@@ -286,6 +323,7 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     if (turn_b)
         t->turned_b_at = skr_gemm_add_turn(job, plan, true, at_end);
     t->cluster = c.cluster;
+    t->spread = c.spread;
     t->tiles_m = (int32_t)skr_ceil_div(job->m, (int64_t)SKR_GEMM_TMA_ROWS * c.cluster);
     t->tiles_n = (int32_t)skr_ceil_div(job->n, columns);
     t->batches = (int32_t)job->batch.m;
@@ -297,16 +335,16 @@ bool skr_gemm_plan_tma(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     t->finish = !direct;
     int64_t slots = (int64_t)t->cut.left * (t->cut.slices + 2) + (t->finish ? t->cut.whole : 0);
     t->slots_at = skr_take(at_end, skr_mul(slots * c.cluster, (int64_t)SKR_GEMM_TMA_ROWS * columns * 4));
-    plan->variant = shapes[c.shape].variant[c.schedule];
-    skr_why(plan, "%lld tiles of 128x%d, %d blocks in a cluster, %d k steps, %d units, about %.0f us%s%s",
-            (long long)(c.tiles * c.cluster), columns, c.cluster, t->steps, t->cut.units, c.us,
-            turn_a || turn_b ? ", after a copy with k along memory" : "",
+    plan->variant = c.spread ? shapes[c.shape].spread : shapes[c.shape].variant[c.schedule];
+    skr_why(plan, "%lld tiles of 128x%d, %d blocks in a cluster%s, %d k steps, %d units, about %.0f us%s%s",
+            (long long)(c.tiles * c.cluster), columns, c.cluster << c.spread, c.spread ? ", which share k" : "",
+            t->steps, t->cut.units, c.us, turn_a || turn_b ? ", after a copy with k along memory" : "",
             t->finish ? ", written by a second kernel" : "");
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[c.shape];
-    step->grid = (uint32_t)(t->cut.units * c.cluster);
+    step->grid = (uint32_t)(t->cut.units * c.cluster) << c.spread;
     step->block = 384;
-    step->cluster = (uint32_t)c.cluster;
+    step->cluster = (uint32_t)c.cluster << c.spread;
     step->shared_bytes = SKR_GEMM_TMA_SHARED;
     step->overlap = true;
     return true;

@@ -33,24 +33,27 @@ SKR_INLINE int gemm_range(const skr_gemm_work &t, int v)
     return gemm_share(v, t.cut.left * (t.steps - gemm_slice(t, t.cut.slices)), t.cut.units - t.cut.slices * t.cut.left);
 }
 
-/* Tile i: groups of rows of tiles, down each column of a group first. The row is that of the cluster's first block. */
+/* Tile i: groups of rows of tiles, down each column of a group first. A column begins a row below the one before it:
+ * else, where the number of units is a multiple of the rows, each unit would have the tiles of one row, and those of
+ * the last row are often short. The row is that of the cluster's first block. */
 SKR_INLINE void gemm_place(const skr_gemm_work &t, int i, int &row, int &col, int &z)
 {
     int each = t.tiles_m * t.tiles_n, per = t.group * t.tiles_n;
     z = i / each, i -= z * each;
     int g = i / per, r = i - g * per, rows = min(t.group, t.tiles_m - g * t.group);
-    row = (g * t.group + r % rows) * t.cluster * t.rows;
-    col = r / rows * t.columns;
+    int column = r / rows;
+    row = (g * t.group + (r + column) % rows) * t.cluster * t.rows;
+    col = column * t.columns;
 }
 
 struct gemm_work {
     const skr_gemm_job &job;
-    int unit, tile;
+    int block, unit, tile;
     int at, end;                        /* of the line */
     int row, col, z, first, last, slot; /* slot < 0: d itself */
 
-    __device__ __forceinline__ explicit gemm_work(const skr_gemm_job &j)
-        : job(j), unit((int)blockIdx.x / j.work.cluster), tile(unit), at(0), end(0)
+    __device__ __forceinline__ explicit gemm_work(const skr_gemm_job &j, int b = (int)blockIdx.x)
+        : job(j), block(b), unit(b / j.work.cluster), tile(unit), at(0), end(0)
     {
         const skr_gemm_work &t = job.work;
         int v = unit - t.cut.slices * t.cut.left;
@@ -92,7 +95,7 @@ struct gemm_work {
 
     __device__ __forceinline__ void place(int i)
     {
-        const int rank = (int)blockIdx.x - unit * job.work.cluster;
+        const int rank = block - unit * job.work.cluster;
         gemm_place(job.work, i, row, col, z);
         row += rank * job.work.rows;
         if (slot >= 0)

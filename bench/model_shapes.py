@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""gemm on a GPU at the shapes of language models' linear layers, beside cuBLAS.
+
+    python bench/model_shapes.py --build build      # about 20 seconds
+
+Weights [n, k] of models of 0.1 to 70 billion parameters, beside 1 to 4096 rows of activations, bf16: whoever tunes a list of round
+shapes learns here what it left out. Shows means over the weights for each number of rows, and the slowest. Writes
+bench/results/<machine>-model-shapes.json (or --out).
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import argparse
+import os
+
+import torch
+
+import common
+import ours
+import timing
+from peers import rotate
+
+WEIGHTS = (
+    [(768, 768), (3072, 768), (768, 3072)]  # GPT-2
+    + [(4096, 4096), (6144, 4096), (1024, 4096), (28672, 4096), (4096, 14336), (128256, 4096)]  # Llama 3 8B
+    + [(8192, 8192), (10240, 8192), (57344, 8192), (8192, 28672)]  # Llama 3 70B
+    + [(3072, 1024), (2560, 9728), (5120, 5120)]  # Qwen 3
+    + [(2112, 7168), (24576, 1536), (7168, 2048), (512, 7168)]  # DeepSeek V3
+)
+ROWS = (1, 4, 8, 16, 32, 48, 64, 96, 100, 128, 160, 192, 256, 300, 384, 512, 640, 768, 1000, 1024, 1536, 2048, 3072, 4096)
+MOST = 4096 * 28672 * 4096  # products of one gemm
+
+
+def contenders(library, weights, m):
+    """{who: run}, and the kernel's name."""
+    n, k = weights[0].shape
+    sets = [(torch.randn(m, k, device="cuda").bfloat16(), w.t(), w.new_empty(m, n)) for w in weights]
+    runs = [library.prepare("gemm", a=a, b=b, d=d) for a, b, d in sets]
+    runs[0]()
+    torch_runs = [lambda a=a, b=b, d=d: torch.matmul(a, b, out=d) for a, b, d in sets]
+    return {"saker": rotate(runs), "torch eager": rotate(torch_runs)}, library.kernel()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default=os.path.join(common.ROOT, "build"))
+    parser.add_argument("--seconds", type=float, default=0.0, help="per case, at least seven rounds")
+    parser.add_argument("--out", help="results file; without it bench/results/<machine>-model-shapes.json")
+    arguments = parser.parse_args()
+    arguments.build = os.path.abspath(arguments.build)
+    torch.manual_seed(0)
+    library = ours.open_library(arguments.build, "cuda", 0)
+    head = {"what": "model shapes", **common.describe(arguments.build, "cuda"), "torch": torch.__version__}
+    path = arguments.out or os.path.join(common.RESULTS, f"{common.slug(head, 'cuda')}-model-shapes.json")
+    cache = torch.cuda.get_device_properties(0).L2_cache_size
+    clock = timing.Cuda()
+    clock.least_s = 0.002  # of calls in one timing
+    rows, ratios = [], {}
+    for n, k in WEIGHTS:
+        copies = max(1, min(12, 1 + 3 * cache // (2 * n * k)))
+        weights = [torch.randn(n, k, device="cuda").bfloat16() for _ in range(copies)]
+        for m in (m for m in ROWS if m * n * k <= MOST):
+            found, kernel = contenders(library, weights, m)
+            times = timing.interleave(clock, found, arguments.seconds)
+            shape = {"m": m, "n": n, "k": k}
+            for who, time in times.items():
+                rows.append({**shape, "who": who, **time} | ({"kernel": kernel} if who == "saker" else {}))
+            ratios[m, n, k] = times["torch eager"]["median_us"] / times["saker"]["median_us"]
+        common.save(path, head, rows)
+        torch.cuda.empty_cache()
+    for m in ROWS:
+        of = {shape: ratio for shape, ratio in ratios.items() if shape[0] == m}
+        worst = min(of, key=of.get)
+        print(f"{m:5} rows: {common.geometric_mean(of.values()):.2f}x torch, worst {of[worst]:.2f}x at {worst[1]}x{worst[2]}")
+    print(f"all {len(ratios)}: {common.geometric_mean(ratios.values()):.3f}x torch")
+    print(f"written: {os.path.relpath(path)}")
+
+
+if __name__ == "__main__":
+    main()
