@@ -33,17 +33,14 @@ SKR_INLINE int gemm_range(const skr_gemm_work &t, int v)
     return gemm_share(v, t.cut.left * (t.steps - gemm_slice(t, t.cut.slices)), t.cut.units - t.cut.slices * t.cut.left);
 }
 
-/* Tile i: groups of rows of tiles, down each column of a group first. A column begins a row below the one before it:
- * else, where the number of units is a multiple of the rows, each unit would have the tiles of one row, and those of
- * the last row are often short. The row is that of the cluster's first block. */
+/* Tile i: groups of rows of tiles, down each column of a group first. The row is that of the cluster's first block. */
 SKR_INLINE void gemm_place(const skr_gemm_work &t, int i, int &row, int &col, int &z)
 {
     int each = t.tiles_m * t.tiles_n, per = t.group * t.tiles_n;
     z = i / each, i -= z * each;
     int g = i / per, r = i - g * per, rows = min(t.group, t.tiles_m - g * t.group);
-    int column = r / rows;
-    row = (g * t.group + (r + column) % rows) * t.cluster * t.rows;
-    col = column * t.columns;
+    row = (g * t.group + r % rows) * t.cluster * t.rows;
+    col = r / rows * t.columns;
 }
 
 struct gemm_work {
