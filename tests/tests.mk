@@ -142,11 +142,11 @@ test-cross:
 	@command -v $(CROSS_CC) >/dev/null || { echo "skipped: $(CROSS_CC) is not on this machine"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }; \
 	$(call inner,$(CROSS_ARCH),$(CROSS_CC),-O1) $(cross_programs:%=$(BUILD)/$(CROSS_ARCH)/tests/%) || exit 1; \
 	command -v $(QEMU) >/dev/null || { echo "skipped: $(QEMU) is not on this machine: built, not run"; echo "1 passed, 0 failed, 1 skipped"; exit 0; }; \
-	failed=0; for p in $(filter-out runner,$(cross_programs)) "runner --quick --every 60 --lower $(LOWER_EVERY) --jobs $(JOBS)"; do \
+	failed=0; for p in $(filter-out runner,$(cross_programs)) "runner --quick --every 90 --lower $(LOWER_EVERY) --jobs $(JOBS)"; do \
 	  echo "$(QEMU) $$p"; $(QEMU) $(QEMU_CPU_$(CROSS_ARCH)) -L /usr/$(CROSS_ARCH)-linux-gnu $(BUILD)/$(CROSS_ARCH)/tests/$$p || failed=1; done; \
 	for op in $(if $(filter x86_64,$(CROSS_ARCH)),$(past_ops)); do \
 	  SAKER_PAST_BYTES=1 $(QEMU) $(QEMU_CPU_$(CROSS_ARCH)) -L /usr/$(CROSS_ARCH)-linux-gnu $(BUILD)/$(CROSS_ARCH)/tests/runner \
-	    --op $$op --level avx2 --quick --every 60 --jobs $(JOBS) || failed=1; done; exit $$failed
+	    --op $$op --level avx2 --quick --every 90 --jobs $(JOBS) || failed=1; done; exit $$failed
 
 # On a Neoverse V1 without SVE, as virtual machines have it, PyTorch's BLAS (NVPL) calls kernels that are not there: it hangs or dies unless it is told another type.
 TORCH_ENV := $(if $(filter aarch64,$(ARCH)),$(shell grep -qw sve /proc/cpuinfo || echo NVPL_BLAS_DEBUG_CPU_TYPE=$(or $(NVPL_BLAS_DEBUG_CPU_TYPE),1)))
