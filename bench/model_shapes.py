@@ -3,19 +3,19 @@
 
     python bench/model_shapes.py --build build      # about 20 seconds
 
-Weights [n, k] of models of 0.1 to 70 billion parameters, beside 1 to 4096 rows of activations, bf16: whoever tunes a list of round
+Weights [n, k] of models of 0.1 to 671 billion parameters, beside 1 to 4096 rows of activations, bf16: whoever tunes a list of round
 shapes learns here what it left out. Shows means over the weights for each number of rows, and the slowest. Writes
 bench/results/<machine>-model-shapes.json (or --out).
 SPDX-License-Identifier: Apache-2.0
 """
 
-import argparse
 import os
 
 import torch
 
 import common
 import ours
+import tables
 import timing
 from peers import rotate
 
@@ -41,20 +41,11 @@ def contenders(library, weights, m):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default=os.path.join(common.ROOT, "build"))
-    parser.add_argument("--seconds", type=float, default=0.0, help="per case, at least seven rounds")
-    parser.add_argument("--out", help="results file; without it bench/results/<machine>-model-shapes.json")
-    arguments = parser.parse_args()
-    arguments.build = os.path.abspath(arguments.build)
-    torch.manual_seed(0)
-    library = ours.open_library(arguments.build, "cuda", 0)
-    head = {"what": "model shapes", **common.describe(arguments.build, "cuda"), "torch": torch.__version__}
-    path = arguments.out or os.path.join(common.RESULTS, f"{common.slug(head, 'cuda')}-model-shapes.json")
+    arguments, library, head, path = ours.begin_on_gpu(__doc__, "model shapes", seconds=0.0)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     clock = timing.Cuda()
     clock.least_s = 0.002  # of calls in one timing
-    rows, ratios = [], {}
+    rows = []
     for n, k in WEIGHTS:
         copies = max(1, min(12, 1 + 3 * cache // (2 * n * k)))
         weights = [torch.randn(n, k, device="cuda").bfloat16() for _ in range(copies)]
@@ -64,14 +55,10 @@ def main():
             shape = {"m": m, "n": n, "k": k}
             for who, time in times.items():
                 rows.append({**shape, "who": who, **time} | ({"kernel": kernel} if who == "saker" else {}))
-            ratios[m, n, k] = times["torch eager"]["median_us"] / times["saker"]["median_us"]
         common.save(path, head, rows)
         torch.cuda.empty_cache()
-    for m in ROWS:
-        of = {shape: ratio for shape, ratio in ratios.items() if shape[0] == m}
-        worst = min(of, key=of.get)
-        print(f"{m:5} rows: {common.geometric_mean(of.values()):.2f}x torch, worst {of[worst]:.2f}x at {worst[1]}x{worst[2]}")
-    print(f"all {len(ratios)}: {common.geometric_mean(ratios.values()):.3f}x torch")
+        print(f"weights {n} x {k}: {len(rows) // 2} products timed", flush=True)
+    print(tables.model_shapes({**head, "rows": rows}))
     print(f"written: {os.path.relpath(path)}")
 
 

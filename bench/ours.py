@@ -5,12 +5,14 @@ without arguments that makes the call. Outputs are the caller's.
 SPDX-License-Identifier: Apache-2.0
 """
 
+import argparse
 import ctypes as C
 import os
 import sys
 
 import torch
 
+import common
 from common import ROOT
 
 CODES = {
@@ -184,3 +186,19 @@ def open_library(build, device, threads, way=None, nondeterministic=False):
                 raise
             print(f"the package saker cannot be imported ({why}): ctypes instead", file=sys.stderr)
     return Native(build, device, threads, nondeterministic)
+
+
+def begin_on_gpu(doc, what, seconds):
+    """A script that records something on a GPU: its arguments, the library, and the head and path of its file."""
+    name = what.replace(" ", "-")
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--seconds", type=float, default=seconds, help="per case, at least seven rounds")
+    parser.add_argument("--out", help=f"results file; without it bench/results/<machine>-{name}.json")
+    arguments = parser.parse_args()
+    arguments.build = os.path.abspath(arguments.build)
+    torch.manual_seed(0)
+    library = open_library(arguments.build, "cuda", 0)
+    head = {"what": what, **common.describe(arguments.build, "cuda"), "torch": torch.__version__}
+    path = arguments.out or os.path.join(common.RESULTS, f"{common.slug(head, 'cuda')}-{name}.json")
+    return arguments, library, head, path

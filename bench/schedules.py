@@ -9,7 +9,6 @@ draws.
 SPDX-License-Identifier: Apache-2.0
 """
 
-import argparse
 import os
 
 import torch
@@ -45,16 +44,7 @@ def contenders(library, m, n, k):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default=os.path.join(common.ROOT, "build"))
-    parser.add_argument("--seconds", type=float, default=0.1, help="per case, at least seven rounds")
-    parser.add_argument("--out", help="results file; without it bench/results/<machine>-schedules.json")
-    arguments = parser.parse_args()
-    arguments.build = os.path.abspath(arguments.build)
-    torch.manual_seed(0)
-    library = ours.open_library(arguments.build, "cuda", 0)
-    head = {"what": "schedules", **common.describe(arguments.build, "cuda"), "torch": torch.__version__}
-    path = arguments.out or os.path.join(common.RESULTS, f"{common.slug(head, 'cuda')}-schedules.json")
+    arguments, library, head, path = ours.begin_on_gpu(__doc__, "schedules", seconds=0.1)
     rows = []
     for walk, shapes in WALKS.items():
         for x, m, n, k in shapes:

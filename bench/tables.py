@@ -246,13 +246,17 @@ def model_shapes(result):
     us = {(row["m"], row["n"], row["k"], row["who"]): row["median_us"] for row in result["rows"]}
     ratios = {(m, n, k): us[m, n, k, "torch eager"] / time for (m, n, k, who), time in us.items() if who == "saker"}
     lines = []
-    for rows in sorted({shape[0] for shape in ratios}):
-        of = {shape: ratio for shape, ratio in ratios.items() if shape[0] == rows}
+    for rows in sorted({shape[0] for shape in ratios}) + ["all"]:
+        of = {shape: ratio for shape, ratio in ratios.items() if rows in (shape[0], "all")}
         worst = min(of, key=of.get)
         mean = times(common.geometric_mean(of.values()))
-        lines.append([str(rows), str(len(of)), mean, f"{times(of[worst])} ({worst[1]} x {worst[2]})"])
+        lines.append([str(rows), str(len(of)), mean, f"{times(of[worst])} ({' x '.join(map(str, worst))})"])
     note = f"{result['machine']}, PyTorch {result['torch']}, Saker {result['version']} ({result['commit']}), {result['date'][:10]}"
-    return table(["rows", "weights", "geometric mean", "worst"], lines) + f"\n*{note}*\n"
+    return table(["rows", "products", "geometric mean", "worst"], lines) + f"\n*{note}*\n"
+
+
+# What is recorded, and the table of it; all else is `saker bench`'s.
+TABLES = {"peers": peers, "model shapes": model_shapes}
 
 
 def block(name, recorded):
@@ -268,8 +272,7 @@ def block(name, recorded):
     result = recorded.get(name)
     if not result or not result.get("rows"):
         return None
-    made = {"peers": peers, "model shapes": model_shapes}
-    return made.get(result.get("what"), bench)(result)
+    return TABLES.get(result.get("what"), bench)(result)
 
 
 def everything(recorded):
@@ -277,10 +280,8 @@ def everything(recorded):
     text = "# Every recorded case\n\nMade by `bench/tables.py` from `bench/results/`; `bench/README.md` says how the "
     text += "figures are taken. Plots of the same files are in `docs/plots/`.\n"
     for stem in sorted(recorded):
-        if recorded[stem].get("what") == "peers":
-            text += f"\n## {stem}\n\n{peers(recorded[stem])}"
-        if recorded[stem].get("what") == "model shapes":
-            text += f"\n## {stem}\n\n{model_shapes(recorded[stem])}"
+        if recorded[stem].get("what") in TABLES:
+            text += f"\n## {stem}\n\n{TABLES[recorded[stem]['what']](recorded[stem])}"
     beside = quack(recorded, False)
     return text + (f"\n## Beside QuACK, as fractions of each run's own copy\n\n{beside}" if beside else "")
 

@@ -42,6 +42,11 @@ skr_gemm_cut skr_gemm_cut_of(int schedule, int64_t tiles, int64_t steps, int64_t
     return c;
 }
 
+int64_t skr_gemm_clusters(const skr_target *target, int cluster)
+{
+    return (cluster > 2 ? target->n_sms * 3 / 4 : target->n_sms) / cluster;
+}
+
 bool skr_gemm_may_cut(const skr_gemm_job *job, int schedule, const skr_gemm_cut *cut)
 {
     if (job->schedule)

@@ -15,6 +15,9 @@ enum { SKR_GEMM_N_VARIANTS = SKR_GEMM_STREAM_K + 1 };
 
 /* How a schedule cuts tiles of so many k steps among the units that a GPU holds at once. */
 skr_gemm_cut skr_gemm_cut_of(int schedule, int64_t tiles, int64_t steps, int64_t resident);
+/* How many clusters of so many blocks run at once, a block on an SM. A cluster lies in one group of SMs, whose sizes
+ * differ from chip to chip: 32 clusters of 4 did not fit on 132 SMs, so larger ones than 2 are given three quarters. */
+int64_t skr_gemm_clusters(const skr_target *target, int cluster);
 /* Whether to weigh a schedule against others: the one that was asked for; else all but data-parallel, which persistent
  * blocks do better, and those that cut without anything to cut. */
 bool skr_gemm_may_cut(const skr_gemm_job *job, int schedule, const skr_gemm_cut *cut);

@@ -36,12 +36,10 @@ static saker_status bind_maps(skr_call *call, void *opaque)
 }
 
 /* Microseconds with clusters of so many blocks on an H200: a step of k is 16 KiB of b, which takes a block 0.3 us
- * alone, and from 80 blocks on they share the memory. A cluster lies in one group of SMs, whose sizes differ from chip
- * to chip: 32 clusters of 4 did not fit on 132 SMs, so larger ones than 2 are given three quarters of them. */
+ * alone, and from 80 blocks on they share the memory. */
 static double estimate(const skr_target *target, int64_t tiles, int64_t steps, int cluster, int64_t *units)
 {
-    int64_t sms = cluster > 2 ? target->n_sms * 3 / 4 : target->n_sms;
-    *units = skr_min(tiles, skr_max(1, sms / cluster));
+    *units = skr_min(tiles, skr_max(1, skr_gemm_clusters(target, cluster)));
     double busy = (double)(*units * cluster) / target->n_sms, step = busy < 0.6 ? 0.3 : 0.5 * busy;
     int64_t waves = skr_ceil_div(tiles, *units);
     return (double)waves * ((double)skr_ceil_div(steps, cluster) * step + (cluster > 1 ? 0.6 : 0));

@@ -149,7 +149,8 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
             const bool rows = w.row + BM <= (int)job.m, left = half_at(0, w.col) + HALF <= half_end(0);
             const bool right = half_at(1, w.col) + BN - HALF <= half_end(1);
             if (rows && left && right)
-                load_whole(w, stage, phase);
+                for (int k = w.first; k < w.last; k++) /* a step is short: so is this */
+                    load_step(w, k, BM, HALF, BN - HALF, job.work.a, job.work.b, job.work.b, stage, phase);
             else
                 load_rest(w, AT || rows ? job.work.a : job.work.a_rest, BT || left ? job.work.b : job.work.b_rest,
                           BT || right ? job.work.b : job.work.b_rest, stage, phase);
@@ -157,48 +158,35 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
         stay(stage, phase);
     }
 
-    /* The steps of a tile that ends inside of a and b. A step is short: so is this. */
-    __device__ __forceinline__ void load_whole(const gemm_work &w, int &stage, int &phase) const
-    {
-        const int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
-        for (int k = w.first; k < w.last; k++) {
-            uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
-            barrier_wait(empty + stage * 8, phase ^ 1);
-            barrier_expect(barrier, STAGE);
-#pragma unroll
-            for (int i = 0; i < (AT ? BM / 64 : 1); i++)
-                tensor_load(at + i * PANEL, &job.work.a, barrier, AT ? w.row + i * 64 : k * BK, AT ? k * BK : w.row,
-                            za);
-            if (sharers == 1 || rank == 0)
-                load_b(job.work.b, at + A_BYTES, barrier, 0, HALF, w.col, k * BK, zb, sharers > 1);
-            if (sharers == 1 || rank == 1)
-                load_b(job.work.b, at + A_BYTES, barrier, 1, BN - HALF, w.col, k * BK, zb, sharers > 1);
-            advance(stage, phase);
-        }
-    }
-
-    /* The steps of any tile: a, left and right are the maps of what there is of it. */
+    /* The steps of a tile that does not end inside of a and b, by the maps of what there is of it. */
     __device__ __forceinline__ void load_rest(const gemm_work &w, const skr_tensor_map &a, const skr_tensor_map &b_left,
                                               const skr_tensor_map &b_right, int &stage, int &phase) const
     {
-        const int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
         const int rows = present(AT, (int)job.m - w.row, BM);
         const int left = half_columns(0, w.col), right = half_columns(1, w.col);
 #pragma unroll 1 /* short, for code comes from memory the first time */
-        for (int k = w.first; k < w.last; k++) {
-            uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
-            barrier_wait(empty + stage * 8, phase ^ 1);
-            barrier_expect(barrier, (rows + left + right) * 128);
+        for (int k = w.first; k < w.last; k++)
+            load_step(w, k, rows, left, right, a, b_left, b_right, stage, phase);
+    }
+
+    /* One step: so many rows of a, and columns of both halves of b. */
+    __device__ __forceinline__ void load_step(const gemm_work &w, int k, int rows, int left, int right,
+                                              const skr_tensor_map &a, const skr_tensor_map &b_left,
+                                              const skr_tensor_map &b_right, int &stage, int &phase) const
+    {
+        const int za = job.work.batch_a ? w.z : 0, zb = job.work.batch_b ? w.z : 0;
+        const uint32_t at = base + stage * STAGE, barrier = full + stage * 8;
+        barrier_wait(empty + stage * 8, phase ^ 1);
+        barrier_expect(barrier, (rows + left + right) * 128);
 #pragma unroll
-            for (int i = 0; i < (AT ? BM / 64 : 1); i++)
-                if (i * 64 < rows)
-                    tensor_load(at + i * PANEL, &a, barrier, AT ? w.row + i * 64 : k * BK, AT ? k * BK : w.row, za);
-            if (sharers == 1 || rank == 0)
-                load_b(b_left, at + A_BYTES, barrier, 0, left, w.col, k * BK, zb, sharers > 1);
-            if (sharers == 1 || rank == 1)
-                load_b(b_right, at + A_BYTES, barrier, 1, right, w.col, k * BK, zb, sharers > 1);
-            advance(stage, phase);
-        }
+        for (int i = 0; i < (AT ? BM / 64 : 1); i++)
+            if (i * 64 < rows)
+                tensor_load(at + i * PANEL, &a, barrier, AT ? w.row + i * 64 : k * BK, AT ? k * BK : w.row, za);
+        if (sharers == 1 || rank == 0)
+            load_b(b_left, at + A_BYTES, barrier, 0, left, w.col, k * BK, zb, sharers > 1);
+        if (sharers == 1 || rank == 1)
+            load_b(b_right, at + A_BYTES, barrier, 1, right, w.col, k * BK, zb, sharers > 1);
+        advance(stage, phase);
     }
 
     /* After the last step: the peer still arrives on these barriers. */

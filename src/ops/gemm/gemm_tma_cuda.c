@@ -11,8 +11,9 @@ SKR_FATBIN(gemm_tf32_sm90)
 
 static const struct {
     int a, b, sums, at, bt, columns;
-    const char *variant[SKR_GEMM_N_VARIANTS], *spread;
+    const char *spread, *variant[SKR_GEMM_N_VARIANTS];
 } shapes[] = {
+#define NAME(types, layout, columns) "tma " #types " " #layout " 128x" #columns
 #define SKR_GEMM_TMA(file, types, A, B, sums, layout, AT, BT, columns)                                                 \
     {A,                                                                                                                \
      B,                                                                                                                \
@@ -20,8 +21,8 @@ static const struct {
      AT,                                                                                                               \
      BT,                                                                                                               \
      columns,                                                                                                          \
-     SKR_GEMM_VARIANTS("tma " #types " " #layout " 128x" #columns),                                                    \
-     "tma " #types " " #layout " 128x" #columns " split-K in clusters"},
+     NAME(types, layout, columns) " split-K in clusters",                                                              \
+     SKR_GEMM_VARIANTS(NAME(types, layout, columns))},
 #include "gemm_kernels.def"
 };
 static skr_cuda_kernel kernels[] = {
@@ -85,7 +86,7 @@ static double step_us(int shape, int cluster)
     return us * (cluster == 2 ? 1 : 1.06);
 }
 
-/* Whether the tiles' k may be cut over clusters. */
+/* Whether the tiles' k may be cut over clusters, all of which run at once. */
 static bool may_spread(const skr_gemm_job *job, const choice *c, int64_t steps, int64_t resident)
 {
     return (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) && c->tiles <= resident && steps >> c->spread >= 2 &&
@@ -98,8 +99,8 @@ static void consider(const skr_gemm_job *job, const skr_target *target, choice c
     const int columns = shapes[c.shape].columns, bytes = skr_type_bytes(job->a.at.type);
     int64_t rows = (int64_t)SKR_GEMM_TMA_ROWS * c.cluster, steps = skr_ceil_div(job->k, SKR_GEMM_TMA_BYTES / bytes);
     int64_t resident = skr_max(1, target->n_sms / c.cluster);
-    if (c.spread) /* all of the clusters at once; larger ones than 2 do not fill all SMs (gemm_few_cuda.c) */
-        resident = (c.spread > 1 ? target->n_sms * 3 / 4 : target->n_sms) >> c.spread;
+    if (c.spread)
+        resident = skr_gemm_clusters(target, 1 << c.spread);
     c.tiles = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
     if (c.tiles > 1 << 24 || (c.cluster == 2 && job->m <= SKR_GEMM_TMA_ROWS))
         return;
