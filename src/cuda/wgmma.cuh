@@ -1,8 +1,10 @@
-/* wgmma.cuh - the matrix instructions of Hopper's warpgroups: both operands in shared memory, sums in registers.
+/* wgmma.cuh - the matrix instructions of Hopper's warpgroups: operands in shared memory, sums in registers.
  * SPDX-License-Identifier: Apache-2.0
  *
  * SKR_WGMMA(name, N, sum type, constraint, shape, types, modifiers) defines name(d, a, b, keep): d = a x b + (keep ? d
  * : 0) for 64 rows and N columns, queued; d belongs to the tensor cores until wgmma_wait(). a and b are descriptors.
+ * SKR_WGMMA_LEFT defines the same with a in registers, four words of 16-bit elements as mma_k16 has them, which belong
+ * to the tensor cores, too.
  * The operand lists below are what the instruction takes, written out: N / 2 registers a thread. */
 #ifndef SKR_WGMMA_CUH
 #define SKR_WGMMA_CUH
@@ -62,6 +64,8 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_64 "%32"
 #define SKR_WGMMA_B_64 "%33"
 #define SKR_WGMMA_KEEP_64 "%34"
+#define SKR_WGMMA_LEFT_64 "{%32, %33, %34, %35}, %36"
+#define SKR_WGMMA_LEFT_KEEP_64 "%37"
 #define SKR_WGMMA_LIST_96                                                                                              \
     SKR_WGMMA_LIST_64 ", "                                                                                             \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
@@ -82,6 +86,8 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_128 "%64"
 #define SKR_WGMMA_B_128 "%65"
 #define SKR_WGMMA_KEEP_128 "%66"
+#define SKR_WGMMA_LEFT_128 "{%64, %65, %66, %67}, %68"
+#define SKR_WGMMA_LEFT_KEEP_128 "%69"
 #define SKR_WGMMA_LIST_144                                                                                             \
     SKR_WGMMA_LIST_128 ", "                                                                                            \
     "%64, %65, %66, %67, %68, %69, %70, %71"
@@ -130,6 +136,8 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_256 "%128"
 #define SKR_WGMMA_B_256 "%129"
 #define SKR_WGMMA_KEEP_256 "%130"
+#define SKR_WGMMA_LEFT_256 "{%128, %129, %130, %131}, %132"
+#define SKR_WGMMA_LEFT_KEEP_256 "%133"
 #define SKR_WGMMA(name, N, S, c, shape, types, modifiers)                                                              \
 SKR_DEVICE void name(S (&d)[N / 2], uint64_t a, uint64_t b, int keep)                                                  \
 {                                                                                                                      \
@@ -137,6 +145,15 @@ SKR_DEVICE void name(S (&d)[N / 2], uint64_t a, uint64_t b, int keep)           
                  "wgmma.mma_async.sync.aligned." shape "." types " {" SKR_WGMMA_LIST_##N "}, " SKR_WGMMA_A_##N ", "    \
                  SKR_WGMMA_B_##N ", keep" modifiers ";\n}\n"                                                           \
                  : SKR_WGMMA_SUMS_##N(c, d) : "l"(a), "l"(b), "r"(keep));                                              \
+}
+#define SKR_WGMMA_LEFT(name, N, types, modifiers)                                                                      \
+SKR_DEVICE void name(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int keep)                                  \
+{                                                                                                                      \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " SKR_WGMMA_LEFT_KEEP_##N ", 0;\n"                            \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16." types " {" SKR_WGMMA_LIST_##N "}, "                     \
+                 SKR_WGMMA_LEFT_##N ", keep" modifiers ";\n}\n"                                                        \
+                 : SKR_WGMMA_SUMS_##N("+f", d)                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));                                     \
 }
 /* clang-format on */
 

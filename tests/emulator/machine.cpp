@@ -152,7 +152,7 @@ const void *job;
 const char *kernel_name;
 unsigned n_threads, n_blocks;
 uint64_t progress; /* grows when anything happens that others may wait for */
-meeting named[RANKS][NAMED], cluster, warp_in[RANKS][WARPS], warp_out[RANKS][WARPS];
+meeting named[RANKS][NAMED], warpgroup[RANKS][WARPS / 4], cluster, warp_in[RANKS][WARPS], warp_out[RANKS][WARPS];
 uint32_t warp_words[RANKS][WARPS][32][EMU_WORDS];
 bool block_any[RANKS][2];
 int live[RANKS];
@@ -279,6 +279,11 @@ void emu_warp(uint32_t (&words)[EMU_WORDS], emu_warp_function fn)
 void emu_bar(int id, int threads)
 {
     meet(named[me().rank][id], threads);
+}
+
+void emu_bar_pass(int id, int threads)
+{
+    arrive(named[me().rank][id], threads);
 }
 
 void emu_block_barrier()
@@ -567,10 +572,14 @@ static void multiply(const emu_wgmma &w)
             return (tile == w.a ? a_e4m3 : b_e4m3) ? emu_of_e4m3(code) : emu_of_e5m2(code);
         return i8 ? (int8_t)code : bf16 ? emu_of_bf16(code) : f16 ? emu_of_f16(code) : __uint_as_float(code);
     };
+    auto left = [&](int h, int k) -> double {
+        uint32_t word = w.left[k % 8 / 2 * 4 + k / 8 * 2 + h], code = k % 2 ? word >> 16 : word & 0xffff;
+        return bf16 ? emu_of_bf16(code) : emu_of_f16(code);
+    };
     double a[2][32];
     for (int h = 0; h < 2; h++)
         for (int k = 0; k < K; k++)
-            a[h][k] = element(w.a, at, t / 32 * 16 + lane / 4 + 8 * h, k);
+            a[h][k] = w.a == EMU_IN_REGISTERS ? left(h, k) : element(w.a, at, t / 32 * 16 + lane / 4 + 8 * h, k);
     for (int n = 0; n < w.columns / 4; n++) {
         double b[32];
         for (int k = 0; k < K; k++)
@@ -591,9 +600,13 @@ static void multiply(const emu_wgmma &w)
     }
 }
 
+/* A product is all four warps': who has waited for it may give away what the others have read, too. */
 void emu_wgmma_wait(int n)
 {
+    meeting &all = warpgroup[me().rank][me().thread / 128];
+    meet(all, 128);
     me().products.finish(n, multiply);
+    meet(all, 128);
 }
 
 /* ---------------------------------------------------------------- launches */
@@ -616,6 +629,7 @@ static void start_cluster(unsigned first)
         stacks.push_back((char *)malloc(STACK));
     fibers.assign(n, fiber());
     memset(named, 0, sizeof named);
+    memset(warpgroup, 0, sizeof warpgroup);
     cluster = {};
     for (unsigned r = 0; r < n_blocks; r++) {
         memset(arena[r], 0xff, DYNAMIC);

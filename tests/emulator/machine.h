@@ -33,6 +33,7 @@ enum { EMU_WORDS = 12 };
 typedef void (*emu_warp_function)(uint32_t (*lane)[EMU_WORDS]);
 void emu_warp(uint32_t (&words)[EMU_WORDS], emu_warp_function fn);
 void emu_bar(int id, int threads);
+void emu_bar_pass(int id, int threads);
 void emu_block_barrier();
 bool emu_block_any(bool x);
 void emu_cluster_arrive();
@@ -64,7 +65,9 @@ struct emu_wgmma {
     uint64_t a, b;
     int keep, columns;
     const char *types, *modifiers;
+    uint32_t left[16]; /* a is EMU_IN_REGISTERS: a's two rows, of lane i / 4 word i % 4 */
 };
+constexpr uint64_t EMU_IN_REGISTERS = ~(uint64_t)0;
 void emu_wgmma_start(const emu_wgmma &what);
 void emu_wgmma_commit();
 void emu_wgmma_wait(int groups);

@@ -30,7 +30,16 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA(name, N, S, c, shape, types, modifiers)                                                              \
     SKR_DEVICE void name(S(&d)[N / 2], uint64_t a, uint64_t b, int keep)                                               \
     {                                                                                                                  \
-        emu_wgmma_start({d, a, b, keep, N, types, modifiers});                                                         \
+        emu_wgmma_start({d, a, b, keep, N, types, modifiers, {}});                                                     \
+    }
+/* The words of the four lanes that have a row between them. */
+#define SKR_WGMMA_LEFT(name, N, types, modifiers)                                                                      \
+    SKR_DEVICE void name(float(&d)[N / 2], const uint32_t(&a)[4], uint64_t b, int keep)                                \
+    {                                                                                                                  \
+        emu_wgmma what = {d, EMU_IN_REGISTERS, b, keep, N, types, ", 1, 1, 0" modifiers, {}};                          \
+        for (int i = 0; i < 16; i++)                                                                                   \
+            what.left[i] = __shfl_sync(0xffffffff, a[i % 4], (threadIdx.x & 28) + i / 4);                              \
+        emu_wgmma_start(what);                                                                                         \
     }
 
 #endif

@@ -364,6 +364,7 @@ INSTRUCTION(cp_async_bulk_commit_group, emu_store_commit(), )
 INSTRUCTION(cp_async_bulk_wait_group, emu_store_wait(groups), int groups)
 INSTRUCTION(cp_async_bulk_wait_group_read, emu_store_wait(groups), int groups)
 INSTRUCTION(bar_sync, emu_bar(id, threads), int id, int threads = 128)
+INSTRUCTION(bar_arrive, emu_bar_pass(id, threads), int id, int threads)
 /* What only orders memory, or asks for speed. */
 INSTRUCTION(fence_mbarrier_init_release_cluster, , )
 INSTRUCTION(fence_proxy_async_shared_cta, , )

@@ -157,6 +157,11 @@ typedef struct skr_attention_cuda {
     float series[SKR_ATTENTION_SERIES];
     float nearest; /* and up to here by this one */
     float short_series[SKR_ATTENTION_SHORT];
+    int32_t pieces;                 /* forward on Hopper (attention_tma.cuh): of all heads */
+    int64_t marks_at;               /* two bytes for each piece: 64 rows of it were doubtful; -1: other kernels */
+    int64_t count_at;               /* how many pieces were taken; -1: they are dealt out in turn */
+    int64_t q_rows, k_rows, v_rows; /* of the maps: from one batch index to the next */
+    skr_tensor_map q, k, v;
 } skr_attention_cuda;
 
 typedef struct skr_attention_job {

@@ -102,7 +102,9 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
     s.shared_bytes += skr_attention_bias_bytes(&s, job);
     if (g->side == SIDE_k && job->cuda.sums_at >= 0)
         s.shared_bytes += g->ds_bytes;
-    return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan);
+    skr_step *step;
+    return skr_attention_add_kernel(call, job, target, g->side == SIDE_k, &gradient_kernel[g - gradient], &s, plan,
+                                    &step);
 }
 
 /* In any order dk's kernel adds up dq (attention_any_order.cuh); dq's kernel then takes the sums. */

@@ -227,7 +227,7 @@ static struct spec complete(struct spec s)
 void attention_forward(struct spec given)
 {
     struct spec full = complete(given), *s = &full;
-    suite_case c = {.cuda_kernel = s->kernel, .portable_kernel = s->kernel};
+    suite_case c = {.cuda_kernel = s->kernel, .portable_kernel = s->portable};
     bool codes = s->type == SAKER_I8 || s->type == SAKER_E4M3;
     saker_type kv = s->has & K_I8 ? SAKER_I8 : s->type, o = codes && s->o == s->type ? SAKER_BF16 : s->o;
     saker_attention_args *a = (saker_attention_args *)c.args;

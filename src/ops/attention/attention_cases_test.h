@@ -53,7 +53,8 @@ struct spec {
     int64_t block;
     int64_t pad; /* thd: bias and mask are so much shorter than the tokens (negative: longer) */
     const char *note;
-    const char *kernel, *gradient; /* CUDA: a word of what runs forward and backward; NULL: whatever */
+    const char *kernel, *portable, *gradient; /* CUDA: a word of what runs forward, on Hopper and elsewhere, and
+                                                 backward; NULL: whatever */
 };
 
 extern suite_list attention_forward_list, attention_backward_list;

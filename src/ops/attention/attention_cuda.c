@@ -102,7 +102,7 @@ saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, in
         return skr_fail(call, SAKER_UNSUPPORTED,
                         "a length, the batch or the heads reach %lld: the GPU kernels count in 32 bits",
                         (long long)most);
-    job->cuda.spans_at = -1;
+    job->cuda.spans_at = job->cuda.marks_at = job->cuda.count_at = -1;
     if (!job->cu_q.data)
         return SAKER_OK;
     job->cuda.spans_at = skr_take(at, skr_mul(job->batch + 2, sizeof(skr_attention_span)));
@@ -124,13 +124,21 @@ saker_status skr_attention_refuse(skr_call *call, const skr_attention_job *job, 
                     target->shared_bytes);
 }
 
+int64_t skr_attention_pieces(const skr_attention_job *job, const skr_attention_shape *s, bool keys)
+{
+    int64_t tokens = keys ? job->length_k : job->length, heads = keys ? job->heads_k : job->heads;
+    return job->cuda.spans_at < 0 ? skr_mul(skr_ceil_div(tokens, s->rows), skr_mul(heads, job->batch))
+                                  : skr_mul(tokens / s->rows + job->batch + 2, heads);
+}
+
 saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
-                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan)
+                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan,
+                                      skr_step **step)
 {
     int64_t tokens = keys ? job->length_k : job->length, heads = keys ? job->heads_k : job->heads;
     int64_t pieces = skr_ceil_div(tokens, s->rows), pairs = skr_mul(heads, job->batch);
-    int64_t blocks =
-        job->cuda.spans_at < 0 ? skr_mul(pieces, pairs) : skr_mul(tokens / s->rows + job->batch + 2, heads);
+    int64_t blocks = skr_attention_pieces(job, s, keys);
+    *step = NULL;
     if (s->shared_bytes + SKR_ATTENTION_OWN > target->shared_bytes)
         return skr_attention_refuse(call, job, target, s);
     if (blocks > INT32_MAX)
@@ -146,11 +154,11 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
                                                 .last_first = !keys && job->right < SKR_ATTENTION_FAR};
     if (blocks == 0)
         return SAKER_OK;
-    skr_step *step = skr_plan_step(plan);
-    step->kernel = kernel;
-    step->grid = (uint32_t)blocks;
-    step->block = (uint32_t)s->threads;
-    step->shared_bytes = (uint32_t)s->shared_bytes;
+    *step = skr_plan_step(plan);
+    (*step)->kernel = kernel;
+    (*step)->grid = (uint32_t)blocks;
+    (*step)->block = (uint32_t)s->threads;
+    (*step)->shared_bytes = (uint32_t)s->shared_bytes;
     return SAKER_OK;
 }
 
@@ -170,6 +178,16 @@ static int product_type(const skr_attention_job *job)
     return job->mode == SKR_ATTENTION_I8_P && job->descale_block ? SKR_F32 : job->o.type;
 }
 
+/* The first kernel that can do a kind and has the shared memory; the last that can do it where none has; or NULL. */
+static const skr_attention_shape *find_shape(const skr_attention_job *job, const skr_target *target, int type, int kind)
+{
+    const skr_attention_shape *found = NULL;
+    for (size_t i = 0; i < SKR_COUNT(forward_shape) && !(found && skr_attention_fits(found, job, target)); i++)
+        if (skr_attention_can(&forward_shape[i], job, type, kind))
+            found = &forward_shape[i];
+    return found;
+}
+
 static saker_status plan_forward(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
 {
     int type = product_type(job);
@@ -179,25 +197,28 @@ static saker_status plan_forward(skr_call *call, skr_attention_job *job, const s
                         skr_attention_aligned(&job->v, type, job->d_v);
     skr_attention_units(job);
     job->cuda.pairs = skr_attention_pairs(&job->o, type, job->d_v);
-    int kind = skr_attention_kind(job);
-    if (kind == SKR_ATTENTION_ANY)
+    const skr_attention_shape *tma = skr_attention_tma(job, target, plan);
+    int kind = tma ? SKR_ATTENTION_ANY : skr_attention_kind(job);
+    if (!tma && kind == SKR_ATTENTION_ANY)
         skr_why(plan, "faster kernels: masks, ids, positions, dropout, quantised tensors, or rows of bias apart");
     else if (!job->cuda.aligned)
         skr_why(plan, "faster kernels: a pointer, a stride or a head is no multiple of 16 bytes");
     if (kind == SKR_ATTENTION_PLAIN && job->sinks.data)
         kind = SKR_ATTENTION_SCORED;
     kind = job->cuda.aligned ? kind : SKR_ATTENTION_ANY;
-    const skr_attention_shape *found = NULL;
-    for (size_t i = 0; i < SKR_COUNT(forward_shape) && !(found && skr_attention_fits(found, job, target)); i++)
-        if (skr_attention_can(&forward_shape[i], job, type, kind))
-            found = &forward_shape[i];
+    const skr_attention_shape *found = find_shape(job, target, type, kind);
     if (!found)
         return skr_fail(call, SAKER_UNSUPPORTED, "no GPU kernel takes heads of %lld and %lld", (long long)job->d,
                         (long long)job->d_v);
+    skr_cuda_kernel *kernel = &forward_kernel[found - forward_shape];
+    skr_step *step;
     skr_attention_shape s = *found;
     s.shared_bytes += skr_attention_bias_bytes(&s, job);
-    SKR_TRY(skr_attention_add_kernel(call, job, target, false, &forward_kernel[found - forward_shape], &s, plan));
-    plan->variant = s.variant;
+    if (tma)
+        SKR_TRY(skr_attention_add_tma(call, job, target, tma, kernel, &s, &at, plan));
+    else
+        SKR_TRY(skr_attention_add_kernel(call, job, target, false, kernel, &s, plan, &step));
+    plan->variant = tma ? tma->variant : s.variant;
     return skr_take_done(call, at, plan);
 }
 

@@ -62,9 +62,18 @@ int skr_attention_kind(const skr_attention_job *job);
 void skr_attention_units(skr_attention_job *job);
 /* Refuses what cannot be counted in 32 bits, and adds the step that makes the table of sequences. */
 saker_status skr_attention_plan_spans(skr_call *call, skr_attention_job *job, int64_t *at, skr_plan *plan);
-/* Adds a step: a block for each piece of s->rows queries, or keys, of each head. No step where there are none. */
+/* Pieces of s->rows queries, or keys, of all heads; with cu_seqlens as many as there may be. */
+int64_t skr_attention_pieces(const skr_attention_job *job, const skr_attention_shape *s, bool keys);
+/* Adds a step: a block for each piece. *step is NULL where there are none. */
 saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
-                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan);
+                                      skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan,
+                                      skr_step **step);
+/* The kernel for Hopper that takes the job, or NULL. */
+const skr_attention_shape *skr_attention_tma(skr_attention_job *job, const skr_target *target, skr_plan *plan);
+/* Adds its step and the one that computes again what it marks, by a kernel of any kind with as many rows. */
+saker_status skr_attention_add_tma(skr_call *call, skr_attention_job *job, const skr_target *target,
+                                   const skr_attention_shape *s, skr_cuda_kernel *again,
+                                   const skr_attention_shape *again_shape, int64_t *at, skr_plan *plan);
 saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target,
                                               skr_plan *plan);
 saker_status skr_attention_merge_plan_cuda(skr_call *call, skr_attention_merge_job *job, const skr_target *target,

@@ -29,6 +29,7 @@
 
 template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int KIND> struct attention_forward {
     static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
+    static constexpr bool AGAIN = ANY && T != SKR_F32 && BM == 128; /* takes what attention_tma.cuh marked */
     static constexpr int threads = 32 * WM * WV;
     static constexpr int MI = BM / (16 * WM), NJ = BN / 8, OJ = DV / WV / 8;
     using q_tile = skr_tile<T, DK>;
@@ -65,9 +66,37 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
 
     static __device__ __forceinline__ void run(const skr_attention_job &job)
     {
+        if (AGAIN && job.cuda.marks_at >= 0)
+            again(job);
+        else
+            one(job, (int)blockIdx.x);
+    }
+
+    /* The pieces that attention_tma.cuh marked. */
+    static __device__ __forceinline__ void again(const skr_attention_job &job)
+    {
+        wait_for_previous();
+        const uint16_t *marks = (const uint16_t *)attention_marks(job);
+        const int step = (int)gridDim.x, pieces = job.cuda.pieces;
+#pragma unroll 1
+        for (int first = (int)blockIdx.x; first < pieces; first += step * threads) {
+            const int mine = first + (int)threadIdx.x * step;
+            if (!__syncthreads_or(mine < pieces && marks[mine]))
+                continue;
+#pragma unroll 1
+            for (int index = first; index < pieces && index < first + step * threads; index += step)
+                if (marks[index])
+                    one(job, index);
+        }
+    }
+
+    static __device__ __forceinline__ void one(const skr_attention_job &job, int index)
+    {
         extern __shared__ __align__(128) char shared[];
         __shared__ state the;
-        if (!attention_find_shared(job, (int)job.heads, BM, false, the.w))
+        if (AGAIN)
+            __syncthreads(); /* of the piece before */
+        if (!attention_find_shared(job, index, (int)job.heads, BM, false, the.w))
             return;
         if (threadIdx.x == 0) {
             const attention_sequence &s = the.w.s;

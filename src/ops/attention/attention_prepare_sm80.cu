@@ -7,6 +7,13 @@ extern "C" __global__ void __launch_bounds__(1024) skr_attention_spans(const __g
     attention_make_spans<1024>(job);
 }
 
+extern "C" __global__ void __launch_bounds__(32) skr_attention_count(const __grid_constant__ skr_attention_job job)
+{
+    let_next_start();
+    wait_for_previous();
+    attention_start_count(job);
+}
+
 extern "C" __global__ void __launch_bounds__(256)
     skr_attention_merge(const __grid_constant__ skr_attention_merge_job job)
 {

@@ -61,6 +61,18 @@ SKR_DEVICE const skr_attention_span *attention_spans(const skr_attention_job &jo
     return (const skr_attention_span *)((const char *)job.head.workspace + job.cuda.spans_at);
 }
 
+/* Two for each piece (attention_tma.cuh). */
+SKR_DEVICE uint8_t *attention_marks(const skr_attention_job &job)
+{
+    return (uint8_t *)job.head.workspace + job.cuda.marks_at;
+}
+
+/* Pieces that were taken. */
+SKR_DEVICE int *attention_count(const skr_attention_job &job)
+{
+    return (int *)((char *)job.head.workspace + job.cuda.count_at);
+}
+
 /* What a span says, and the job's limits. */
 SKR_DEVICE void attention_set(const skr_attention_job &job, const skr_attention_span &span, attention_sequence &s)
 {
@@ -81,15 +93,15 @@ SKR_DEVICE attention_sequence attention_sequence_of(const skr_attention_job &job
     return s;
 }
 
-/* The block's share of the heads (queries' heads, or keys'), in pieces of `size` tokens of q or of k. Heads of a
+/* Share `index` of the heads (queries' heads, or keys'), in pieces of `size` tokens of q or of k. Heads of a
  * section, whose keys fit the L2 cache together, go side by side; longest pieces first.
  *
  * Packed: the table of attention_prepare.cuh holds the tokens before the first sequence, the sequences, and the tokens
  * behind the last. The pieces of entry n begin at slot floor(start / size) + n, which leaves room for all of them
  * whatever the lengths are. False: a slot that no piece fills. */
-SKR_DEVICE bool attention_find(const skr_attention_job &job, int heads, int size, bool keys, attention_work &w)
+SKR_DEVICE bool attention_find(const skr_attention_job &job, int index, int heads, int size, bool keys,
+                               attention_work &w)
 {
-    int index = (int)blockIdx.x;
     skr_attention_span span;
     if (job.cuda.spans_at < 0) {
         const skr_attention_grid &grid = job.cuda.grid[keys];
@@ -128,11 +140,12 @@ SKR_DEVICE bool attention_find(const skr_attention_job &job, int heads, int size
 }
 
 /* The same for the whole block, found by one thread. */
-SKR_DEVICE bool attention_find_shared(const skr_attention_job &job, int heads, int size, bool keys, attention_work &w)
+SKR_DEVICE bool attention_find_shared(const skr_attention_job &job, int index, int heads, int size, bool keys,
+                                      attention_work &w)
 {
     bool found = true;
     if (threadIdx.x == 0)
-        found = attention_find(job, heads, size, keys, w);
+        found = attention_find(job, index, heads, size, keys, w);
     return __syncthreads_and(found);
 }
 
