@@ -1,11 +1,10 @@
 /* attention_cases_test.c - what is tried with attention's operations: correctness and bench.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "../../../tests/suite_random.h"
 #include "attention_cases_test.h"
-
-#include <string.h>
 
 static void both(struct spec s)
 {
