@@ -148,6 +148,7 @@ typedef struct skr_attention_cuda {
     int64_t slope_parts;        /* how many for each head */
     int32_t slope_piece;        /* queries of a piece */
     skr_attention_grid grid[2]; /* of queries, of keys */
+    int32_t by_head;            /* side by side are a head of all batch indices, which share its bias */
     int32_t aligned;            /* rows of all inputs are whole chunks of 16 bytes */
     int32_t delta_aligned;      /* backward: so are those of o, which has d_o's type */
     int32_t pairs;              /* results are of the type of the products, two elements are aligned */
@@ -158,7 +159,7 @@ typedef struct skr_attention_cuda {
     float nearest; /* and up to here by this one */
     float short_series[SKR_ATTENTION_SHORT];
     int32_t pieces;                 /* forward on Hopper (attention_tma.cuh): of all heads */
-    int64_t marks_at;               /* two bytes for each piece: 64 rows of it were doubtful; -1: other kernels */
+    int64_t marks_at;               /* eight bytes for each piece, one of a warp: it was doubtful; -1: other kernels */
     int64_t count_at;               /* how many pieces were taken; -1: they are dealt out in turn */
     int64_t q_rows, k_rows, v_rows; /* of the maps: from one batch index to the next */
     skr_tensor_map q, k, v;

@@ -152,6 +152,7 @@ saker_status skr_attention_add_kernel(skr_call *call, skr_attention_job *job, co
     job->cuda.grid[keys] = (skr_attention_grid){.pieces = (int32_t)skr_max(1, pieces),
                                                 .section = (int32_t)skr_max(1, skr_min(section, pairs)),
                                                 .last_first = !keys && job->right < SKR_ATTENTION_FAR};
+    job->cuda.by_head = job->bias.data && !job->bias.batch;
     if (blocks == 0)
         return SAKER_OK;
     *step = skr_plan_step(plan);

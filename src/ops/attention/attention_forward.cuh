@@ -76,7 +76,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
     static __device__ __forceinline__ void again(const skr_attention_job &job)
     {
         wait_for_previous();
-        const uint16_t *marks = (const uint16_t *)attention_marks(job);
+        const uint64_t *marks = (const uint64_t *)attention_marks(job);
         const int step = (int)gridDim.x, pieces = job.cuda.pieces;
 #pragma unroll 1
         for (int first = (int)blockIdx.x; first < pieces; first += step * threads) {
@@ -96,7 +96,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
         __shared__ state the;
         if (AGAIN)
             __syncthreads(); /* of the piece before */
-        if (!attention_find_shared(job, index, (int)job.heads, BM, false, the.w))
+        if (!attention_find_shared(job, index, (int)job.heads, BM, false, KIND && job.cuda.by_head, the.w))
             return;
         if (threadIdx.x == 0) {
             const attention_sequence &s = the.w.s;

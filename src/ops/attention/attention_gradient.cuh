@@ -55,7 +55,8 @@ struct attention_gradient {
     {
         extern __shared__ __align__(128) char shared[];
         __shared__ state the;
-        if (!attention_find_shared(job, (int)blockIdx.x, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP, the.w)) {
+        if (!attention_find_shared(job, (int)blockIdx.x, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP,
+                                   KIND && job.cuda.by_head, the.w)) {
             if (!FLIP && ANY && job.dslopes.data && threadIdx.x == 0)
                 *attention_slope_part(job, the.w) = 0.0f;
             return;

@@ -118,7 +118,7 @@ saker_status skr_attention_add_tma(skr_call *call, skr_attention_job *job, const
     if (!step)
         return SAKER_OK;
     job->cuda.pieces = (int32_t)pieces;
-    job->cuda.marks_at = skr_take(at, 2 * pieces);
+    job->cuda.marks_at = skr_take(at, 8 * pieces);
     plan->bind = bind_maps;
     plan->bind_job = job;
     step->grid = (uint32_t)skr_min(pieces, target->n_sms);

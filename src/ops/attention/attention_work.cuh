@@ -61,7 +61,7 @@ SKR_DEVICE const skr_attention_span *attention_spans(const skr_attention_job &jo
     return (const skr_attention_span *)((const char *)job.head.workspace + job.cuda.spans_at);
 }
 
-/* Two for each piece (attention_tma.cuh). */
+/* Eight for each piece (attention_tma.cuh). */
 SKR_DEVICE uint8_t *attention_marks(const skr_attention_job &job)
 {
     return (uint8_t *)job.head.workspace + job.cuda.marks_at;
@@ -94,12 +94,13 @@ SKR_DEVICE attention_sequence attention_sequence_of(const skr_attention_job &job
 }
 
 /* Share `index` of the heads (queries' heads, or keys'), in pieces of `size` tokens of q or of k. Heads of a
- * section, whose keys fit the L2 cache together, go side by side; longest pieces first.
+ * section, whose keys fit the L2 cache together, go side by side; longest pieces first. by_head: a head of all batch
+ * indices after the other, for they share its bias.
  *
  * Packed: the table of attention_prepare.cuh holds the tokens before the first sequence, the sequences, and the tokens
  * behind the last. The pieces of entry n begin at slot floor(start / size) + n, which leaves room for all of them
  * whatever the lengths are. False: a slot that no piece fills. */
-SKR_DEVICE bool attention_find(const skr_attention_job &job, int index, int heads, int size, bool keys,
+SKR_DEVICE bool attention_find(const skr_attention_job &job, int index, int heads, int size, bool keys, bool by_head,
                                attention_work &w)
 {
     skr_attention_span span;
@@ -111,7 +112,10 @@ SKR_DEVICE bool attention_find(const skr_attention_job &job, int index, int head
         int pair = s * section + rest % width;
         w.tile = rest / width;
         w.tile = grid.last_first ? pieces - 1 - w.tile : w.tile;
-        w.s.b = pair / heads, w.h = pair - w.s.b * heads;
+        if (by_head)
+            w.h = pair / (int)job.batch, w.s.b = pair - w.h * (int)job.batch;
+        else
+            w.s.b = pair / heads, w.h = pair - w.s.b * heads;
         span = skr_attention_plain(&job);
         w.s.room = (int)(keys ? job.length_k : job.length);
     } else {
@@ -141,11 +145,11 @@ SKR_DEVICE bool attention_find(const skr_attention_job &job, int index, int head
 
 /* The same for the whole block, found by one thread. */
 SKR_DEVICE bool attention_find_shared(const skr_attention_job &job, int index, int heads, int size, bool keys,
-                                      attention_work &w)
+                                      bool by_head, attention_work &w)
 {
     bool found = true;
     if (threadIdx.x == 0)
-        found = attention_find(job, index, heads, size, keys, w);
+        found = attention_find(job, index, heads, size, keys, by_head, w);
     return __syncthreads_and(found);
 }
 
