@@ -455,7 +455,8 @@ static void aligned_cases(void)
                    {.has = CAUSAL | SOFTCAP | SLOPES_BATCH | BIAS | SINKS},
                    {.has = CAUSAL | SLOPES | BIAS | NO_DSLOPES, .note = "fixed"},
                    {.has = CAUSAL | BIAS, .v = SUITE_ONE_NAN},
-                   {.has = CAUSAL | SOFTCAP, .v = SUITE_ONE_INF}};
+                   {.has = CAUSAL | SOFTCAP, .v = SUITE_ONE_INF},
+                   {.has = CAUSAL, .v = SUITE_ONE_NAN}};
     for (int t = 1; t < 3; t++)
         foreach (i, sizes) {
             struct spec s = {.b = 1, .left = 70, .right = 9, .d = sizes[i][0], .dv = sizes[i][1]};
