@@ -79,7 +79,9 @@ const skr_attention_shape *skr_attention_tma(skr_attention_job *job, const skr_t
         why = "they need compute capability 9.0";
     else if (!s)
         why = "they take f16 and bf16, heads up to 256, or 128 with softcap, slopes or a bias, and no other options";
-    else if (!job->cuda.aligned || !skr_attention_aligned(&job->o, job->q.type, job->d_v) || job->length_k < 1 ||
+    else if (job->length_k < 1)
+        why = "there is no key";
+    else if (!job->cuda.aligned || !skr_attention_aligned(&job->o, job->q.type, job->d_v) ||
              !boxes(job, s->columns, box))
         why = "a pointer, a stride or a head is no multiple of 16 bytes, or batches are no multiple of a token apart";
     else if (!skr_attention_fits(s, job, target))
