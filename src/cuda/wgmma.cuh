@@ -76,6 +76,8 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_96 "%48"
 #define SKR_WGMMA_B_96 "%49"
 #define SKR_WGMMA_KEEP_96 "%50"
+#define SKR_WGMMA_LEFT_96 "{%48, %49, %50, %51}, %52"
+#define SKR_WGMMA_LEFT_KEEP_96 "%53"
 #define SKR_WGMMA_LIST_128                                                                                             \
     SKR_WGMMA_LIST_96 ", "                                                                                             \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"

@@ -131,6 +131,9 @@ enum { SKR_ATTENTION_SERIES = 6, SKR_ATTENTION_SHORT = 3 };
 /* CUDA: bytes of a tile of ds (attention_any_order.cuh). */
 #define SKR_ATTENTION_DS_BYTES(keys, queries) (2 * (keys) * (queries))
 
+/* CUDA: rows that the copy engine brings at a time (attention_tma_gradient.cuh). */
+enum { SKR_ATTENTION_BOX = 32 };
+
 /* CUDA: how the heads' tokens are dealt out to blocks, without cu_seqlens. */
 typedef struct skr_attention_grid {
     int32_t pieces;     /* of a head */
@@ -158,11 +161,11 @@ typedef struct skr_attention_cuda {
     float series[SKR_ATTENTION_SERIES];
     float nearest; /* and up to here by this one */
     float short_series[SKR_ATTENTION_SHORT];
-    int32_t pieces;                 /* forward on Hopper (attention_tma.cuh): of all heads */
-    int64_t marks_at;               /* eight bytes for each piece, one of a warp: it was doubtful; -1: other kernels */
-    int64_t count_at;               /* how many pieces were taken; -1: they are dealt out in turn */
-    int64_t q_rows, k_rows, v_rows; /* of the maps: from one batch index to the next */
-    skr_tensor_map q, k, v;
+    int32_t pieces[2]; /* on Hopper (attention_warpgroup.cuh): of queries, of keys, of all heads */
+    int64_t marks_at;  /* eight bytes for each piece, one of a warp: it was doubtful; -1: other kernels */
+    int64_t count_at;  /* [2]: how many pieces were taken; -1: they are dealt out in turn */
+    int64_t q_rows, k_rows, v_rows, d_o_rows; /* of the maps: from one batch index to the next */
+    skr_tensor_map q, k, v, d_o;
 } skr_attention_cuda;
 
 typedef struct skr_attention_job {

@@ -107,6 +107,21 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
                                     &step);
 }
 
+/* dk and dv, and dq, by Hopper's kernels; what they mark, by g's. */
+static saker_status add_tma(skr_call *call, skr_attention_job *job, const skr_target *target,
+                            const gradient_shape *const g[2], skr_plan *plan)
+{
+    const bool wanted[2] = {job->dq.data, job->dk.data || job->dv.data};
+    for (int side = 1; side >= 0; side--)
+        if (wanted[side])
+            SKR_TRY(skr_attention_add_tma_gradient(call, job, target, side, plan));
+    for (int side = 1; side >= 0; side--)
+        if (wanted[side])
+            SKR_TRY(skr_attention_add_staying(call, job, target, side, &gradient_kernel[g[side] - gradient],
+                                              &g[side]->of, plan));
+    return SAKER_OK;
+}
+
 /* In any order dk's kernel adds up dq (attention_any_order.cuh); dq's kernel then takes the sums. */
 static void plan_sums(skr_attention_job *job, const skr_target *target, const gradient_shape *q,
                       const gradient_shape *k, int64_t *at)
@@ -164,12 +179,15 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
                       (!job->dv.data || skr_attention_pairs(&job->dv, type, job->d_v));
     int kind = job->cuda.aligned ? skr_attention_kind(job) : KIND_any;
     bool beside = job->bias.data || job->slopes.data; /* scored kernels take the capped score for all of it */
-    if (job->dslopes.data || (job->softcap > 0 && beside))
+    const skr_attention_shape *tma = skr_attention_tma_gradient(job, target, plan);
+    if (tma || job->dslopes.data || (job->softcap > 0 && beside))
         kind = KIND_any;
     const gradient_shape *q = find(job, target, kind, SIDE_q), *k = find(job, target, kind, SIDE_k);
     if (!q || !k)
         return refuse_heads(call, job);
-    plan->variant = q->of.variant;
+    plan->variant = tma ? tma->variant : q->of.variant;
+    if (tma)
+        skr_attention_take_tma_gradient(job, target, &at, plan);
     plan_sums(job, target, q, k, &at);
     if (job->cuda.sums_at >= 0)
         skr_why(plan, "dq is added up in any order, by the kernel of dk and dv");
@@ -182,9 +200,11 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
         job->cuda.slope_piece = q->of.rows;
         job->cuda.slopes_at = skr_take(&at, skr_mul(skr_mul(job->heads, pieces), 4));
     }
-    if (job->dk.data || job->dv.data)
+    if (tma)
+        SKR_TRY(add_tma(call, job, target, (const gradient_shape *const[]){q, k}, plan));
+    if (!tma && (job->dk.data || job->dv.data))
         SKR_TRY(add_gradient(call, job, target, k, plan));
-    if (job->dq.data || job->dslopes.data)
+    if (!tma && (job->dq.data || job->dslopes.data))
         SKR_TRY(add_gradient(call, job, target, q, plan));
     if (job->dbias.data)
         SKR_TRY(add_bias(call, job, target, plan));

@@ -250,7 +250,8 @@ void attention_forward(struct spec given)
 void attention_backward(struct spec given)
 {
     struct spec full = complete(given), *s = &full;
-    suite_case c = {.cuda_kernel = s->gradient, .portable_kernel = s->gradient};
+    bool tma = s->gradient && strncmp(s->gradient, "tma ", 4) == 0;
+    suite_case c = {.cuda_kernel = s->gradient, .portable_kernel = tma ? s->gradient + 4 : s->gradient};
     suite_role out = s->has & ACCUMULATE ? SUITE_INOUT : SUITE_OUT;
     saker_type g = s->o;
     saker_attention_backward_args *a = (saker_attention_backward_args *)c.args;

@@ -74,6 +74,16 @@ const skr_attention_shape *skr_attention_tma(skr_attention_job *job, const skr_t
 saker_status skr_attention_add_tma(skr_call *call, skr_attention_job *job, const skr_target *target,
                                    const skr_attention_shape *s, skr_cuda_kernel *again,
                                    const skr_attention_shape *again_shape, int64_t *at, skr_plan *plan);
+/* Adds a step of blocks that stay and take pieces, one after the other. */
+saker_status skr_attention_add_staying(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
+                                       skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan);
+/* The kernel for Hopper that makes dq, where it and the one of dk and dv take the job, or NULL. */
+const skr_attention_shape *skr_attention_tma_gradient(skr_attention_job *job, const skr_target *target, skr_plan *plan);
+/* What they need of the workspace. */
+void skr_attention_take_tma_gradient(skr_attention_job *job, const skr_target *target, int64_t *at, skr_plan *plan);
+/* Adds the step of dk and dv, or of dq. */
+saker_status skr_attention_add_tma_gradient(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
+                                            skr_plan *plan);
 saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target,
                                               skr_plan *plan);
 saker_status skr_attention_merge_plan_cuda(skr_call *call, skr_attention_merge_job *job, const skr_target *target,

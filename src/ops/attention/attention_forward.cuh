@@ -66,28 +66,7 @@ template <int T, int DK, int DV, int BM, int BN, int WM, int WV, int STAGES, int
 
     static __device__ __forceinline__ void run(const skr_attention_job &job)
     {
-        if (AGAIN && job.cuda.marks_at >= 0)
-            again(job);
-        else
-            one(job, (int)blockIdx.x);
-    }
-
-    /* The pieces that attention_tma.cuh marked. */
-    static __device__ __forceinline__ void again(const skr_attention_job &job)
-    {
-        wait_for_previous();
-        const uint64_t *marks = (const uint64_t *)attention_marks(job);
-        const int step = (int)gridDim.x, pieces = job.cuda.pieces;
-#pragma unroll 1
-        for (int first = (int)blockIdx.x; first < pieces; first += step * threads) {
-            const int mine = first + (int)threadIdx.x * step;
-            if (!__syncthreads_or(mine < pieces && marks[mine]))
-                continue;
-#pragma unroll 1
-            for (int index = first; index < pieces && index < first + step * threads; index += step)
-                if (marks[index])
-                    one(job, index);
-        }
+        attention_each<threads, AGAIN>(job, false, [&](int index) { one(job, index); });
     }
 
     static __device__ __forceinline__ void one(const skr_attention_job &job, int index)

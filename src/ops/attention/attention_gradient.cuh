@@ -19,6 +19,7 @@
 template <int T, int DK, int DV, int BR, int BC, int WM, int WV, int STAGES, bool FLIP, int KIND>
 struct attention_gradient {
     static constexpr bool ANY = KIND == SKR_ATTENTION_ANY, SCORED = KIND == SKR_ATTENTION_SCORED;
+    static constexpr bool AGAIN = ANY && T != SKR_F32 && BR == 128; /* takes what attention_tma_gradient.cuh marked */
     static constexpr bool EXCHANGE = FLIP && !ANY && WV > 1;
     static constexpr int threads = 32 * WM * WV;
     static constexpr int MI = BR / (16 * WM), NJ = BC / 8 / (EXCHANGE ? WV : 1), KJ = DK / WV / 8,
@@ -53,9 +54,16 @@ struct attention_gradient {
 
     static __device__ __forceinline__ void run(const skr_attention_job &job)
     {
+        attention_each<threads, AGAIN>(job, FLIP, [&](int index) { one(job, index); });
+    }
+
+    static __device__ __forceinline__ void one(const skr_attention_job &job, int index)
+    {
         extern __shared__ __align__(128) char shared[];
         __shared__ state the;
-        if (!attention_find_shared(job, (int)blockIdx.x, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP,
+        if (AGAIN)
+            __syncthreads(); /* of the piece before */
+        if (!attention_find_shared(job, index, (int)(FLIP ? job.heads_k : job.heads), BR, FLIP,
                                    KIND && job.cuda.by_head, the.w)) {
             if (!FLIP && ANY && job.dslopes.data && threadIdx.x == 0)
                 *attention_slope_part(job, the.w) = 0.0f;

@@ -29,13 +29,6 @@ template <int THREADS> SKR_DEVICE int largest_so_far(int value, int before, int 
     return value;
 }
 
-/* Nobody has taken a piece. */
-SKR_DEVICE void attention_start_count(const skr_attention_job &job)
-{
-    if (job.cuda.count_at >= 0 && threadIdx.x == 0)
-        *attention_count(job) = 0;
-}
-
 /* Entry 0: the tokens before the first sequence; then the sequences; then the tokens behind the last. Only sequences
  * take part in attention. What is not as it should be is cut as skr_attention_cut says, and noted in the error word. */
 template <int THREADS> SKR_DEVICE void attention_make_spans(const skr_attention_job &job)

@@ -38,10 +38,12 @@ SKR_DEVICE float attention_delta(const skr_attention_job &job, const char *o, co
 
 /* (lse in base 2, delta - dlse), eight lanes for each query and head. Where nothing is seen lse becomes +infinity, so
  * that every exponential against it is 0, and where it is too large (SKR_ATTENTION_NO_PART). And the sums of dq become
- * 0. */
+ * 0, and nobody has taken a piece. */
 SKR_DEVICE void attention_make_stats(const skr_attention_job &job)
 {
     wait_for_previous();
+    if (blockIdx.x == 0)
+        attention_start_count(job);
     int64_t tokens = job.packed ? job.length : job.batch * job.length, all = tokens * job.heads;
     int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, threads = (int64_t)gridDim.x * blockDim.x;
     float2 *stats = (float2 *)((char *)job.head.workspace + job.cuda.stats_at);

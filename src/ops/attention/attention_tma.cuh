@@ -14,24 +14,7 @@
 #ifndef SKR_ATTENTION_TMA_CUH
 #define SKR_ATTENTION_TMA_CUH
 
-#include "../../cuda/sm90.cuh"
-#include "../../cuda/wgmma.cuh"
-#include "attention_products.cuh"
-#include "attention_scored.cuh"
-
-/* scores: k along the rows of both operands. values: their rows are k. */
-template <int T, int N> struct attention_mma;
-#define SKR_ATTENTION_MMA(T, N, types)                                                                                 \
-    template <> struct attention_mma<T, N> {                                                                           \
-        SKR_WGMMA(scores, N, float, "+f", "m64n" #N "k16", types, ", 1, 1, 0, 0")                                      \
-        SKR_WGMMA_LEFT(values, N, types, ", 1, 1, 1")                                                                  \
-    };
-SKR_ATTENTION_MMA(SKR_BF16, 64, "f32.bf16.bf16")
-SKR_ATTENTION_MMA(SKR_BF16, 128, "f32.bf16.bf16")
-SKR_ATTENTION_MMA(SKR_BF16, 256, "f32.bf16.bf16")
-SKR_ATTENTION_MMA(SKR_F16, 64, "f32.f16.f16")
-SKR_ATTENTION_MMA(SKR_F16, 128, "f32.f16.f16")
-SKR_ATTENTION_MMA(SKR_F16, 256, "f32.f16.f16")
+#include "attention_warpgroup.cuh"
 
 template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct attention_tma {
     static constexpr bool SCORED = KIND == SKR_ATTENTION_SCORED;
@@ -55,18 +38,9 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
         piece pieces[Q_STAGES + 1]; /* the one that is being written has given back its queries */
     };
-    /* A place in a ring. */
-    template <int N> struct place_of {
-        int stage, phase;
-        __device__ __forceinline__ void advance()
-        {
-            if (++stage == N)
-                stage = 0, phase ^= 1;
-        }
-    };
-    typedef place_of<STAGES> place;
-    typedef place_of<Q_STAGES> q_place;
-    typedef place_of<Q_STAGES + 1> piece_place;
+    typedef attention_place<STAGES> place;
+    typedef attention_place<Q_STAGES> q_place;
+    typedef attention_place<Q_STAGES + 1> piece_place;
 
     const skr_attention_job &job;
     state &the;
@@ -116,11 +90,11 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         place at = {0, 0};
         q_place q_at = {0, 0};
         piece_place to = {0, 0};
-        for (int index = (int)blockIdx.x, next; index < job.cuda.pieces; index = next) {
+        for (int index = (int)blockIdx.x, next; index < job.cuda.pieces[0]; index = next) {
             attention_work w;
-            next = job.cuda.count_at < 0 ? index + (int)gridDim.x : (int)gridDim.x + atomicAdd(attention_count(job), 1);
+            next = attention_next(job, false, index);
             if (!attention_find(job, index, (int)job.heads, BM, false, KIND && job.cuda.by_head, w)) {
-                *(uint64_t *)(attention_marks(job) + 8 * index) = 0;
+                *(uint64_t *)(attention_marks(job, false) + 8 * index) = 0;
                 continue;
             }
             const attention_sequence &s = w.s;
@@ -186,18 +160,6 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         bool settled;         /* every row of the warp has a maximum to take exponentials against */
     };
 
-    __device__ __forceinline__ static int group()
-    {
-        return __shfl_sync(0xffffffff, (int)threadIdx.x / 128, 0);
-    }
-
-    /* By the warpgroup, which has waited for what it read there. */
-    __device__ __forceinline__ static void release(uint64_t &empty)
-    {
-        if (threadIdx.x % 128 == 0)
-            barrier_arrive(shared_address(&empty));
-    }
-
     /* Products are queued by one warpgroup after the other. Heads of 64 and 256 are faster without that order. */
     static constexpr bool IN_TURN = D == 128;
     __device__ __forceinline__ static void my_turn()
@@ -242,8 +204,8 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
             const piece &next = wait_for_piece(c);
             start(next, x, c);
             wgmma_wait<1>();
-            pin(r.o);
-            release(the.v_empty[last.stage]);
+            attention_pin(r.o);
+            attention_release(the.v_empty[last.stage]);
             finish(*p, r);
             p = &next;
         }
@@ -278,10 +240,10 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         float factor[2];
         load_bias(p, n, true);
         wgmma_wait<0>();
-        pin(x);
-        release(the.k_empty[at.stage]);
+        attention_pin(x);
+        attention_release(the.k_empty[at.stage]);
         if (left == 0)
-            release(q_empty);
+            attention_release(q_empty);
         soften(p, n, left, x, r, factor);
         as_weights(weights, x);
         place last = at;
@@ -296,14 +258,14 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
             multiply_values(r.o, weights, last);
             your_turn();
             wgmma_wait<1>();
-            pin(x);
-            release(the.k_empty[at.stage]);
+            attention_pin(x);
+            attention_release(the.k_empty[at.stage]);
             if (left == 0)
-                release(q_empty);
+                attention_release(q_empty);
             const bool moved = soften(p, n, left, x, r, factor);
             wgmma_wait<0>();
-            pin(r.o);
-            release(the.v_empty[last.stage]);
+            attention_pin(r.o);
+            attention_release(the.v_empty[last.stage]);
             if (moved)
                 scale(r.o, factor);
             as_weights(weights, x);
@@ -348,39 +310,16 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
             options.add_slopes(x, p.slope, rest);
     }
 
-    template <int N> __device__ __forceinline__ static float (&flat(float (&x)[1][N][4]))[4 * N]
-    {
-        return reinterpret_cast<float(&)[4 * N]>(x);
-    }
-
-    template <int N> __device__ __forceinline__ static void pin(float (&x)[1][N][4])
-    {
-        wgmma_pin(flat(x));
-    }
-
     __device__ __forceinline__ void multiply_keys(float (&x)[1][NJ][4], const position &c) const
     {
-        const uint64_t a = wgmma_tile(q + c.q_at.stage * Q_BYTES + group() * (64 * 128), 16);
-        const uint64_t b = wgmma_tile(k + c.at.stage * TILE, 16);
-        pin(x);
-        wgmma_begin();
-#pragma unroll
-        for (int i = 0; i < D / 16; i++)
-            attention_mma<T, BN>::scores(flat(x), a + i / 4 * (Q_PANEL >> 4) + i % 4 * 2,
-                                         b + i / 4 * (PANEL >> 4) + i % 4 * 2, i > 0);
-        wgmma_commit();
+        attention_multiply_rows<T, D, BM, BN>(x, q + c.q_at.stage * Q_BYTES + attention_group() * (64 * 128),
+                                              k + c.at.stage * TILE);
     }
 
     __device__ __forceinline__ void multiply_values(float (&o)[1][OJ][4], const uint32_t (&weights)[BN / 16][4],
                                                     const place &at) const
     {
-        const uint64_t b = wgmma_tile(v + at.stage * TILE, PANEL);
-        pin(o);
-        wgmma_begin();
-#pragma unroll
-        for (int i = 0; i < BN / 16; i++)
-            attention_mma<T, D>::values(flat(o), weights[i], b + i * 128, 1);
-        wgmma_commit();
+        attention_multiply_left<T, D, BN>(o, weights, v + at.stage * TILE);
     }
 
     __device__ __forceinline__ static void as_weights(uint32_t (&weights)[BN / 16][4], const float (&x)[1][NJ][4])
@@ -490,8 +429,9 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
                 r.o[0][j][2 * h] *= factor, r.o[0][j][2 * h + 1] *= factor;
         }
         doubtful = doubtful || attention_infinite(r.o, s.rows - row);
-        mark(p, doubtful);
-        store(p, r.o);
+        attention_mark(job, false, p.index, doubtful);
+        attention_store_chunks<T>(attention_rows_at(job.o, s, s.q, p.w.h), job.o.token, (int)job.d_v, row, s.rows, s.room,
+                                  r.o);
         if (job.lse.data && (lane & 3) == 0) {
             float *to = attention_stat_at(job.lse, s, p.w.h);
 #pragma unroll
@@ -501,48 +441,6 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
                     to[at * job.lse.token] = at < s.rows ? lse[h] : none;
             }
         }
-    }
-
-    /* The four lanes of a row exchange words: each gets 8 columns, which are 16 bytes, of every 32. */
-    __device__ __forceinline__ void store(const piece &p, const float (&o)[1][OJ][4]) const
-    {
-        const int lane = threadIdx.x & 31, odd = lane & 1, high = lane >> 1 & 1;
-        const attention_sequence &s = p.w.s;
-        char *data = attention_rows_at(job.o, s, s.q, p.w.h);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int at = warp_row(p) + 8 * h + (lane >> 2);
-            char *line = data + at * job.o.token * 2;
-#pragma unroll
-            for (int j = 0; j < OJ; j += 4) {
-                uint32_t w[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    w[i] = at < s.rows ? pack2<T>(o[0][j + i][2 * h], o[0][j + i][2 * h + 1]) : 0;
-                exchange(w[0], w[1], odd, 1), exchange(w[2], w[3], odd, 1);
-                exchange(w[0], w[2], high, 2), exchange(w[1], w[3], high, 2);
-                const int column = 8 * (j + (lane & 3));
-                if (at < s.room && column < job.d_v)
-                    store16_once(line + 2 * column, make_uint4(w[0], w[1], w[2], w[3]));
-            }
-        }
-    }
-
-    /* a of the lane `apart` above becomes b of this one, and the other way round. */
-    __device__ __forceinline__ static void exchange(uint32_t &a, uint32_t &b, int upper, int apart)
-    {
-        const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? a : b, apart);
-        if (upper)
-            a = got;
-        else
-            b = got;
-    }
-
-    __device__ __forceinline__ void mark(const piece &p, bool doubtful) const
-    {
-        doubtful = __any_sync(0xffffffffu, doubtful);
-        if (threadIdx.x % 32 == 0)
-            attention_marks(job)[8 * p.index + threadIdx.x / 32] = doubtful;
     }
 };
 

@@ -61,16 +61,23 @@ SKR_DEVICE const skr_attention_span *attention_spans(const skr_attention_job &jo
     return (const skr_attention_span *)((const char *)job.head.workspace + job.cuda.spans_at);
 }
 
-/* Eight for each piece (attention_tma.cuh). */
-SKR_DEVICE uint8_t *attention_marks(const skr_attention_job &job)
+/* Eight for each piece of queries, or of keys (attention_warpgroup.cuh). */
+SKR_DEVICE uint8_t *attention_marks(const skr_attention_job &job, bool keys)
 {
-    return (uint8_t *)job.head.workspace + job.cuda.marks_at;
+    return (uint8_t *)job.head.workspace + job.cuda.marks_at + (keys ? 8 * (int64_t)job.cuda.pieces[0] : 0);
 }
 
-/* Pieces that were taken. */
-SKR_DEVICE int *attention_count(const skr_attention_job &job)
+/* Pieces of queries, or of keys, that were taken. */
+SKR_DEVICE int *attention_count(const skr_attention_job &job, bool keys)
 {
-    return (int *)((char *)job.head.workspace + job.cuda.count_at);
+    return (int *)((char *)job.head.workspace + job.cuda.count_at) + keys;
+}
+
+/* Nobody has taken a piece. */
+SKR_DEVICE void attention_start_count(const skr_attention_job &job)
+{
+    if (job.cuda.count_at >= 0 && threadIdx.x < 2)
+        *attention_count(job, threadIdx.x) = 0;
 }
 
 /* What a span says, and the job's limits. */
@@ -151,6 +158,46 @@ SKR_DEVICE bool attention_find_shared(const skr_attention_job &job, int index, i
     if (threadIdx.x == 0)
         found = attention_find(job, index, heads, size, keys, by_head, w);
     return __syncthreads_and(found);
+}
+
+/* The block's next marked piece from `at` on, or one behind the last. By the whole block. */
+template <int THREADS> SKR_DEVICE int attention_marked(const skr_attention_job &job, bool keys, int at)
+{
+    const uint64_t *marks = (const uint64_t *)attention_marks(job, keys);
+    const int step = (int)gridDim.x, pieces = job.cuda.pieces[keys];
+    for (; at < pieces; at += step * THREADS) {
+        const int mine = at + (int)threadIdx.x * step;
+        if (!__syncthreads_or(mine < pieces && marks[mine]))
+            continue;
+        while (!marks[at])
+            at += step;
+        break;
+    }
+    return at;
+}
+
+/* one(index) of the block's piece, or where another kernel has marked pieces, of those. */
+template <int THREADS, bool AGAIN, class ONE>
+SKR_DEVICE void attention_each(const skr_attention_job &job, bool keys, const ONE &one)
+{
+    __shared__ int at; /* not in a register: one() has use for all of them */
+    const bool again = AGAIN && job.cuda.marks_at >= 0;
+    int next = (int)blockIdx.x;
+    if (again) {
+        wait_for_previous();
+        next = attention_marked<THREADS>(job, keys, next);
+    }
+#pragma unroll 1
+    while (!again || next < job.cuda.pieces[keys]) {
+        if (AGAIN && threadIdx.x == 0)
+            at = next;
+        one(next);
+        if (!again)
+            return;
+        __syncthreads();
+        next = attention_marked<THREADS>(job, keys, at + (int)gridDim.x);
+        __syncthreads();
+    }
 }
 
 /* Row 0 of a sequence's head. */
