@@ -562,7 +562,8 @@ static void multiply(const emu_wgmma &w)
     bool bf16 = strstr(w.types, "bf16"), f16 = !bf16 && strstr(w.types, "f16"), i8 = strstr(w.types, "s8");
     bool fp8 = strstr(w.types, ".e"), a_e4m3 = strstr(w.types, "f32.e4m3"), b_e4m3 = fp8 && w.types[10] == '4';
     int bytes = i8 || fp8 ? 1 : bf16 || f16 ? 2 : 4, K = 32 / bytes, t = me().thread % 128, lane = t % 32;
-    bool turns = strlen(w.modifiers) >= 12, at = turns && w.modifiers[8] == '1', bt = turns && w.modifiers[11] == '1';
+    size_t length = strlen(w.modifiers);
+    bool turns = length >= 12, at = turns && w.modifiers[8] == '1', bt = turns && w.modifiers[length - 1] == '1';
     auto element = [&](uint64_t tile, bool turned, int row, int k) -> double {
         uint32_t start = (uint32_t)(tile & 0x3fff) << 4, panel = (uint32_t)(tile >> 16 & 0x3fff) << 4, code = 0;
         uint32_t from = turned ? start + (uint32_t)(row / 64) * panel + (uint32_t)(k * 128 + row % 64 * 2)

@@ -107,34 +107,39 @@ static saker_status add_gradient(skr_call *call, skr_attention_job *job, const s
                                     &step);
 }
 
-/* dk and dv, and dq, by Hopper's kernels; what they mark, by g's. */
-static saker_status add_tma(skr_call *call, skr_attention_job *job, const skr_target *target,
-                            const gradient_shape *const g[2], skr_plan *plan)
+/* dk and dv, and dq, by Hopper's kernels; what they mark, by q's and k's. */
+static saker_status add_tma(skr_call *call, skr_attention_job *job, const skr_target *target, const gradient_shape *q,
+                            const gradient_shape *k, skr_plan *plan)
 {
-    const bool wanted[2] = {job->dq.data, job->dk.data || job->dv.data};
-    for (int side = 1; side >= 0; side--)
-        if (wanted[side])
-            SKR_TRY(skr_attention_add_tma_gradient(call, job, target, side, plan));
-    for (int side = 1; side >= 0; side--)
-        if (wanted[side])
-            SKR_TRY(skr_attention_add_staying(call, job, target, side, &gradient_kernel[g[side] - gradient],
-                                              &g[side]->of, plan));
-    return SAKER_OK;
+    bool keys = job->dk.data || job->dv.data, queries = job->dq.data && job->cuda.sums_at < 0;
+    if (keys)
+        SKR_TRY(skr_attention_add_tma_gradient(call, job, target, true, plan));
+    if (queries)
+        SKR_TRY(skr_attention_add_tma_gradient(call, job, target, false, plan));
+    if (keys)
+        SKR_TRY(skr_attention_add_staying(call, job, target, true, &gradient_kernel[k - gradient], &k->of, plan));
+    if (queries)
+        return skr_attention_add_staying(call, job, target, false, &gradient_kernel[q - gradient], &q->of, plan);
+    return job->dq.data ? add_gradient(call, job, target, q, plan) : SAKER_OK;
 }
 
-/* In any order dk's kernel adds up dq (attention_any_order.cuh); dq's kernel then takes the sums. */
-static void plan_sums(skr_attention_job *job, const skr_target *target, const gradient_shape *q,
-                      const gradient_shape *k, int64_t *at)
+/* Whether dk's kernel adds up dq in any order (attention_any_order.cuh); dq's kernel q then takes the sums. */
+static bool in_any_order(const skr_attention_job *job, const skr_target *target, const gradient_shape *q,
+                         const gradient_shape *k)
 {
     int shared = k->of.shared_bytes + skr_attention_bias_bytes(&k->of, job) + k->ds_bytes + SKR_ATTENTION_OWN;
-    job->cuda.sums_at = -1;
-    if (job->deterministic || !job->dq.data || !job->dk.data || q->of.kind == KIND_any || k->of.kind == KIND_any ||
-        q->of.d != k->of.d || shared > target->shared_bytes)
-        return;
+    return !job->deterministic && job->dq.data && job->dk.data && q->of.kind != KIND_any && k->of.kind != KIND_any &&
+           q->of.d == k->of.d && shared <= target->shared_bytes;
+}
+
+/* Their workspace, for heads up to d. */
+static void plan_sums(skr_attention_job *job, int d, int64_t *at, skr_plan *plan)
+{
     job->cuda.sum_lines =
         job->cuda.spans_at < 0 ? skr_mul(job->batch, skr_ceil_div(job->length, 16)) : job->length / 16 + job->batch + 2;
-    job->cuda.sum_bytes = skr_mul(skr_mul(job->heads, job->cuda.sum_lines), 16 * 4 * k->of.d);
+    job->cuda.sum_bytes = skr_mul(skr_mul(job->heads, job->cuda.sum_lines), 16 * 4 * d);
     job->cuda.sums_at = skr_take(at, job->cuda.sum_bytes);
+    skr_why(plan, "dq is added up in any order, by the kernel of dk and dv");
 }
 
 static saker_status add_bias(skr_call *call, skr_attention_job *job, const skr_target *target, skr_plan *plan)
@@ -179,18 +184,21 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
                       (!job->dv.data || skr_attention_pairs(&job->dv, type, job->d_v));
     int kind = job->cuda.aligned ? skr_attention_kind(job) : KIND_any;
     bool beside = job->bias.data || job->slopes.data; /* scored kernels take the capped score for all of it */
-    const skr_attention_shape *tma = skr_attention_tma_gradient(job, target, plan);
-    if (tma || job->dslopes.data || (job->softcap > 0 && beside))
+    if (job->dslopes.data || (job->softcap > 0 && beside))
         kind = KIND_any;
     const gradient_shape *q = find(job, target, kind, SIDE_q), *k = find(job, target, kind, SIDE_k);
     if (!q || !k)
         return refuse_heads(call, job);
+    const skr_attention_shape *tma = skr_attention_tma_gradient(job, target, plan);
     plan->variant = tma ? tma->variant : q->of.variant;
-    if (tma)
+    job->cuda.sums_at = -1;
+    if (in_any_order(job, target, q, k) && (!tma || skr_attention_tma_sums(job, target)))
+        plan_sums(job, q->of.d, &at, plan);
+    if (tma) {
         skr_attention_take_tma_gradient(job, target, &at, plan);
-    plan_sums(job, target, q, k, &at);
-    if (job->cuda.sums_at >= 0)
-        skr_why(plan, "dq is added up in any order, by the kernel of dk and dv");
+        k = find(job, target, KIND_any, SIDE_k);
+        q = job->cuda.sums_at < 0 ? find(job, target, KIND_any, SIDE_q) : q;
+    }
     job->cuda.stats_at = skr_take(&at, skr_mul(skr_mul(job->heads, tokens), 8));
     add_small(&stats_kernel, skr_min(skr_ceil_div(skr_mul(job->heads, tokens), 32), SKR_ROWS_GRID), 256, plan);
     if (job->dslopes.data) {
@@ -201,7 +209,7 @@ saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job 
         job->cuda.slopes_at = skr_take(&at, skr_mul(skr_mul(job->heads, pieces), 4));
     }
     if (tma)
-        SKR_TRY(add_tma(call, job, target, (const gradient_shape *const[]){q, k}, plan));
+        SKR_TRY(add_tma(call, job, target, q, k, plan));
     if (!tma && (job->dk.data || job->dv.data))
         SKR_TRY(add_gradient(call, job, target, k, plan));
     if (!tma && (job->dq.data || job->dslopes.data))

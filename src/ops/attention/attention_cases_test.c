@@ -410,11 +410,11 @@ static struct spec aligned(saker_type type, int class, struct spec s)
                                                  {{"tma plain bf16 64", "tma scored bf16 64"},
                                                   {"tma plain bf16 128", "tma scored bf16 128"},
                                                   {"tma plain bf16 256", "any bf16 256"}}};
-    static const char *const gradients[2][3][3] = {{{"tma plain f16 64", "scored f16 64", "any f16 128"},
-                                                    {"tma plain f16 128", "scored f16 128", "any f16 128"},
+    static const char *const gradients[2][3][3] = {{{"tma plain f16 64", "tma scored f16 64", "any f16 128"},
+                                                    {"tma plain f16 128", "tma scored f16 128", "any f16 128"},
                                                     {"plain f16 256", "any f16 256", "any f16 256"}},
-                                                   {{"tma plain bf16 64", "scored bf16 64", "any bf16 128"},
-                                                    {"tma plain bf16 128", "scored bf16 128", "any bf16 128"},
+                                                   {{"tma plain bf16 64", "tma scored bf16 64", "any bf16 128"},
+                                                    {"tma plain bf16 128", "tma scored bf16 128", "any bf16 128"},
                                                     {"plain bf16 256", "any bf16 256", "any bf16 256"}}};
     bool bf16 = type == SAKER_BF16, added = s.has & (SLOPES | BIAS), scored = added || s.has & SOFTCAP;
     bool all = (s.has & SLOPES && !(s.has & NO_DSLOPES)) || (s.has & SOFTCAP && added);

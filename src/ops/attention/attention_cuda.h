@@ -79,9 +79,11 @@ saker_status skr_attention_add_staying(skr_call *call, skr_attention_job *job, c
                                        skr_cuda_kernel *kernel, const skr_attention_shape *s, skr_plan *plan);
 /* The kernel for Hopper that makes dq, where it and the one of dk and dv take the job, or NULL. */
 const skr_attention_shape *skr_attention_tma_gradient(skr_attention_job *job, const skr_target *target, skr_plan *plan);
+/* The kernel for Hopper that makes dk, dv and the sums of dq, where skr_attention_tma_gradient() says yes, or NULL. */
+const skr_attention_shape *skr_attention_tma_sums(const skr_attention_job *job, const skr_target *target);
 /* What they need of the workspace. */
 void skr_attention_take_tma_gradient(skr_attention_job *job, const skr_target *target, int64_t *at, skr_plan *plan);
-/* Adds the step of dk and dv, or of dq. */
+/* Adds the step of dk and dv, with sums_at also of the sums of dq, or the step of dq. */
 saker_status skr_attention_add_tma_gradient(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
                                             skr_plan *plan);
 saker_status skr_attention_backward_plan_cuda(skr_call *call, skr_attention_job *job, const skr_target *target,

@@ -12,6 +12,7 @@
 #define KIND_small  SKR_ATTENTION_ANY
 #define FLIP_q      false
 #define FLIP_k      true
+#define FLIP_a      true
 
 #define KERNEL(name, threads, blocks, ...)                                                                             \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ skr_attention_job job)  \

@@ -149,10 +149,13 @@ saker_status skr_attention_add_tma(skr_call *call, skr_attention_job *job, const
 
 /* ---------------------------------------------------------------- backward */
 
-enum { SIDE_q, SIDE_k };
-/* Rows of k's and of v's width; then stages of columns, and with the keys as rows what is known of the queries. */
+/* dq; dk and dv; those, and the sums of dq. */
+enum { SIDE_q, SIDE_k, SIDE_a };
+/* Rows of k's and of v's width; then stages of columns, ds twice, and with the keys as rows what is known of the
+ * queries. */
 #define SHARED_GRADIENT(d, side, bc, stages, row_stages)                                                               \
-    (1024 + 4 * (d) * ((row_stages)*ROWS + (stages) * (bc)) + (stages)*SIDE_##side * 8 * (bc))
+    (1024 + 4 * (d) * ((row_stages)*ROWS + (stages) * (bc)) +                                                          \
+     (SIDE_##side == SIDE_a) * 2 * SKR_ATTENTION_DS_BYTES(ROWS, bc) + (SIDE_##side != SIDE_q) * (stages)*8 * (bc))
 
 typedef struct gradient_shape {
     int side;
@@ -168,7 +171,7 @@ static const gradient_shape gradient[] = {
 static skr_cuda_kernel gradient_kernels[] = {
 #define SKR_TMA_GRADIENT(kind, type, d, side, bc, stages, row_stages)                                                  \
     SKR_KERNEL_OF(attention_tma_gradient_sm90, "skr_attention_tma_d" #side "_" #kind "_" #type "_" #d,                 \
-                  SHARED_GRADIENT(d, side, bc, stages, row_stages)),
+                  SHARED_GRADIENT(d, side, bc, stages, row_stages) + (KIND_##kind == KIND_scored) * 4 * ROWS * (bc)),
 #include "attention_kernels.def"
 };
 
@@ -208,8 +211,9 @@ const skr_attention_shape *skr_attention_tma_gradient(skr_attention_job *job, co
     const char *why = NULL;
     if (target->sm != 90)
         why = "they need compute capability 9.0";
-    else if (!q || !k || job->dslopes.data)
-        why = "they take f16 and bf16, heads up to 128, and no options but causal, window, sequences and sinks";
+    else if (!q || !k || job->dslopes.data || (job->softcap > 0 && (job->bias.data || job->slopes.data)))
+        why = "they take f16 and bf16, heads up to 128, and no masks, positions, dropout, dslopes, or softcap with a "
+              "bias";
     else if (job->accumulate)
         why = "they do not add to what gradients hold";
     else if (!skr_attention_pieces(job, &q->of, false) || !skr_attention_pieces(job, &k->of, true))
@@ -239,9 +243,18 @@ void skr_attention_take_tma_gradient(skr_attention_job *job, const skr_target *t
     plan->bind_job = job;
 }
 
+const skr_attention_shape *skr_attention_tma_sums(const skr_attention_job *job, const skr_target *target)
+{
+    const gradient_shape *a = gradient_of(job, SIDE_a), *k = gradient_of(job, SIDE_k);
+    return a && a->of.d == k->of.d && skr_attention_fits(&a->of, job, target) ? &a->of
+                                                                              : NULL; /* heads up to 64: slower */
+}
+
 saker_status skr_attention_add_tma_gradient(skr_call *call, skr_attention_job *job, const skr_target *target, bool keys,
                                             skr_plan *plan)
 {
-    const gradient_shape *g = gradient_of(job, keys ? SIDE_k : SIDE_q);
-    return skr_attention_add_staying(call, job, target, keys, &gradient_kernels[g - gradient], &g->of, plan);
+    const gradient_shape *g = gradient_of(job, !keys ? SIDE_q : job->cuda.sums_at >= 0 ? SIDE_a : SIDE_k);
+    skr_attention_shape s = g->of;
+    s.shared_bytes += skr_attention_bias_bytes(&s, job);
+    return skr_attention_add_staying(call, job, target, keys, &gradient_kernels[g - gradient], &s, plan);
 }
