@@ -15,6 +15,7 @@ template <int T, int ROWS, int COLUMNS> struct attention_bias_tile {
     static constexpr int together = row_bytes < 128 ? 128 / row_bytes : 1; /* rows in all 32 banks */
     static constexpr int a_turn = 32 / chunks;
     static_assert(chunks <= 32 && ROWS % a_turn == 0, "whole rows in every turn");
+    static_assert((chunks & (chunks - 1)) == 0, "chunks change places within a row");
 
     __device__ __forceinline__ static uint32_t at(int row, int chunk)
     {

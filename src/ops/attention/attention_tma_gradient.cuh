@@ -29,8 +29,6 @@ struct attention_tma_gradient {
     static constexpr int ROW_BYTES = 2 * row_tile::bytes;
     /* 128 threads have fewer registers, 256 more; all began with 168. dk and dv of 128 need all that there are. */
     static constexpr int MORE = FLIP && D == 128 ? 240 : 232, FEWER = FLIP && D == 128 ? 24 : 40;
-    /* Rows that are left operands in registers: half the reads of shared memory. */
-    static constexpr bool KEPT_K = D == 64, KEPT_V = D == 64 && !FLIP;
     static constexpr int STATS = FLIP ? 8 * BC : 0, STAGE = 2 * column_tile::bytes;
     static constexpr int DS_BYTES = SKR_ATTENTION_DS_BYTES(BR, BC); /* and there are two of them */
     static_assert(!SUMS || (FLIP && BC == 64 && D == 128), "64 queries, a panel of columns for each warpgroup");
@@ -69,7 +67,7 @@ struct attention_tma_gradient {
                 barrier_init(shared_address(&the.rows_empty[s]), 2);
             }
             for (int s = 0; s < STAGES; s++) {
-                barrier_init(shared_address(&the.full[s]), 1);
+                barrier_init(shared_address(&the.full[s]), FLIP ? 33 : 1);
                 barrier_init(shared_address(&the.empty[s]), 2);
             }
             barrier_init_done();
@@ -92,6 +90,7 @@ struct attention_tma_gradient {
             return;
         const int lane = threadIdx.x & 31;
         place at = {0, 0};
+        int used = 0; /* stages that have been filled */
         attention_place<ROW_STAGES> rows_at = {0, 0};
         attention_place<ROW_STAGES + 1> to = {0, 0};
         for (int index = (int)blockIdx.x, next; index < job.cuda.pieces[FLIP]; index = next) {
@@ -113,7 +112,8 @@ struct attention_tma_gradient {
             for (int head = 0; head < heads(); head++)
 #pragma unroll 1
                 for (int n = p.begin; n < p.end; n++) {
-                    load_columns(p, head, n, at);
+                    load_columns(p, head, n, at, used == STAGES);
+                    used = min(used + 1, STAGES);
                     at.advance();
                 }
         }
@@ -122,6 +122,14 @@ struct attention_tma_gradient {
             the.pieces[to.stage].index = -1;
             barrier_arrive(shared_address(&the.rows_full[rows_at.stage]));
         }
+        for (int s = 0; FLIP && s < used; s++)
+            wait_for_readers(s);
+    }
+
+    /* All threads have read what is known of the columns of a stage. */
+    __device__ __forceinline__ static void wait_for_readers(int stage)
+    {
+        asm volatile("bar.sync %0, %1;" ::"r"(4 + stage), "n"(288) : "memory");
     }
 
     /* Query heads that share the rows. */
@@ -186,8 +194,9 @@ struct attention_tma_gradient {
         }
     }
 
-    /* By the warp: what is known of queries comes by way of registers, for they begin anywhere. */
-    __device__ __forceinline__ void load_columns(const piece &p, int head, int n, const place &at) const
+    /* By the warp: what is known of queries comes by way of registers, for they begin anywhere. again: the stage was
+     * filled before. */
+    __device__ __forceinline__ void load_columns(const piece &p, int head, int n, const place &at, bool again) const
     {
         const int lane = threadIdx.x & 31;
         const attention_sequence &s = p.w.s;
@@ -200,15 +209,17 @@ struct attention_tma_gradient {
                 known[i] = n * BC + lane + 32 * i < s.rows ? from[lane + 32 * i] : make_float2(0.0f, 0.0f);
         }
         barrier_wait(shared_address(&the.empty[at.stage]), at.phase ^ 1);
+        const uint32_t barrier = shared_address(&the.full[at.stage]), to = columns + at.stage * STAGE;
         if (FLIP) {
+            if (again)
+                wait_for_readers(at.stage);
 #pragma unroll
             for (int i = 0; i < BC / 32; i++)
                 shared_store8(stats + at.stage * STATS + 8 * (lane + 32 * i), known[i].x, known[i].y);
-            __syncwarp();
+            barrier_arrive(barrier);
         }
         if (lane != 0)
             return;
-        const uint32_t barrier = shared_address(&the.full[at.stage]), to = columns + at.stage * STAGE;
         const int first = (FLIP ? s.q : s.k) + n * BC;
         barrier_expect(barrier, STAGE);
         if constexpr (FLIP) {
@@ -224,8 +235,7 @@ struct attention_tma_gradient {
 
     struct sums { /* of a thread's two rows */
         float out_k[1][OJ][4], out_v[1][VJ][4];
-        float2 stat[2];                              /* unless FLIP */
-        uint32_t row_k[KEPT_K ? D / 16 : 1][4], row_v[KEPT_V ? D / 16 : 1][4];
+        float2 stat[2]; /* unless FLIP */
     };
 
     __device__ __forceinline__ void consume() const
@@ -282,18 +292,11 @@ struct attention_tma_gradient {
     {
         w.n = p.begin, w.head = 0, w.left = (p.end - p.begin) * heads(), w.before = -1;
         if (w.left == 0) {
+            warpgroup_sync(); /* no product shows that all warps have left the piece before */
             attention_release(*w.rows_empty);
             return;
         }
         load_bias(p, 0, w.n, true);
-        if constexpr (KEPT_K)
-            attention_keep_rows<D, BR>(r.row_k, own_rows(w));
-        if constexpr (KEPT_V)
-            attention_keep_rows<D, BR>(r.row_v, own_rows(w) + row_tile::bytes);
-        if (KEPT_K && KEPT_V && !SUMS) {
-            warpgroup_sync();
-            attention_release(*w.rows_empty);
-        }
 #pragma unroll 1
         while (w.left > 0)
             step(p, r, w);
@@ -315,18 +318,12 @@ struct attention_tma_gradient {
         float x[1][NJ][4], dp[1][NJ][4], dq[1][QJ][4];
         uint32_t p_left[BC / 16][4], ds_left[BC / 16][4];
         barrier_wait(shared_address(&the.full[w.at.stage]), w.at.phase);
-        if constexpr (KEPT_K)
-            attention_multiply_kept<T, D, BC>(x, r.row_k, tile);
-        else
-            attention_multiply_rows<T, D, BR, BC>(x, own_rows(w), tile);
+        attention_multiply_rows<T, D, BR, BC>(x, own_rows(w), tile);
         wgmma_wait<1>(); /* the results of the tile before */
         pin_results(r);
         if (w.before >= 0)
             attention_release(the.empty[w.before]);
-        if constexpr (KEPT_V)
-            attention_multiply_kept<T, D, BC>(dp, r.row_v, v_tile);
-        else
-            attention_multiply_rows<T, D, BR, BC>(dp, own_rows(w) + row_tile::bytes, v_tile);
+        attention_multiply_rows<T, D, BR, BC>(dp, own_rows(w) + row_tile::bytes, v_tile);
         wgmma_wait<1>();
         attention_pin(x);
         to_p(p, x, p_left, r, w);
@@ -334,9 +331,11 @@ struct attention_tma_gradient {
             attention_multiply_left<T, D, BC>(r.out_v, p_left, v_tile);
         wgmma_wait<FLIP>();
         attention_pin(dp);
-        if (!SUMS && !(KEPT_K && KEPT_V) && w.left == 1)
+        if (!SUMS && w.left == 1)
             attention_release(*w.rows_empty);
         to_ds(x, dp, r, w.at);
+        if (FLIP)
+            asm volatile("bar.arrive %0, %1;" ::"r"(4 + w.at.stage), "n"(288) : "memory");
         as_operand(ds_left, x);
         if constexpr (SUMS) {
             store_ds(ds_left, w.turn);

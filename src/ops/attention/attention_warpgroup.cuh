@@ -8,13 +8,11 @@
 #include "attention_products.cuh"
 #include "attention_scored.cuh"
 
-/* scores: k along the rows of both operands. left_scores: the left operand is in registers. values: that, and the right
- * one's rows are k. */
+/* scores: k along the rows of both operands. values: the left operand is in registers, the right one's rows are k. */
 template <int T, int N> struct attention_mma;
 #define SKR_ATTENTION_MMA(T, N, types)                                                                                 \
     template <> struct attention_mma<T, N> {                                                                           \
         SKR_WGMMA(scores, N, float, "+f", "m64n" #N "k16", types, ", 1, 1, 0, 0")                                      \
-        SKR_WGMMA_LEFT(left_scores, N, types, ", 1, 1, 0")                                                             \
         SKR_WGMMA_LEFT(values, N, types, ", 1, 1, 1")                                                                  \
     };
 SKR_ATTENTION_MMA(SKR_BF16, 64, "f32.bf16.bf16")
@@ -71,31 +69,6 @@ SKR_DEVICE void attention_multiply_rows(float (&x)[1][BN / 8][4], uint32_t a, ui
     for (int i = 0; i < D / 16; i++)
         attention_mma<T, BN>::scores(attention_flat(x), left + i / 4 * (A_ROWS * 128 >> 4) + i % 4 * 2,
                                      right + i / 4 * (BN * 128 >> 4) + i % 4 * 2, i > 0);
-    wgmma_commit();
-}
-
-/* A warp's 16 rows of a tile as the left operands of attention_multiply_kept(): `a` is where the warpgroup's begin. */
-template <int D, int A_ROWS> SKR_DEVICE void attention_keep_rows(uint32_t (&left)[D / 16][4], uint32_t a)
-{
-    const int lane = threadIdx.x & 31, row = (int)threadIdx.x % 128 / 32 * 16 + (lane & 15);
-#pragma unroll
-    for (int i = 0; i < D / 16; i++)
-        ldmatrix4(left[i], a + i / 4 * (A_ROWS * 128) + row * 128 + (((2 * i + (lane >> 4)) % 8 ^ (row & 7)) << 4));
-#pragma unroll
-    for (int i = 0; i < D / 16 * 4; i++) /* now, not where they are used: what is there will be overwritten */
-        asm volatile("" : "+r"(left[i / 4][i % 4])::"memory");
-}
-
-/* Queues x = 64 rows, which are kept in registers, times the BN rows of b, over D columns. */
-template <int T, int D, int BN>
-SKR_DEVICE void attention_multiply_kept(float (&x)[1][BN / 8][4], const uint32_t (&left)[D / 16][4], uint32_t b)
-{
-    const uint64_t right = wgmma_tile(b, 16);
-    attention_pin(x);
-    wgmma_begin();
-#pragma unroll
-    for (int i = 0; i < D / 16; i++)
-        attention_mma<T, BN>::left_scores(attention_flat(x), left[i], right + i / 4 * (BN * 128 >> 4) + i % 4 * 2, i > 0);
     wgmma_commit();
 }
 
