@@ -192,14 +192,14 @@ static void call_cost(void)
 /* ---------------------------------------------------------------- attention */
 
 /* A bf16 tensor [1, tokens, 2, 64] of its own addresses; nothing is read. */
-static saker_tensor heads(int64_t *shape, int64_t tokens, uintptr_t place)
+static saker_tensor heads(int64_t *shape, int64_t tokens, int64_t width, uintptr_t place)
 {
-    memcpy(shape, (const int64_t[]){1, tokens, 2, 64}, 4 * sizeof *shape);
+    memcpy(shape, (const int64_t[]){1, tokens, 2, width}, 4 * sizeof *shape);
     return saker_tensor_of((void *)(place << 40), SAKER_BF16, 4, shape, NULL);
 }
 
-/* flags: 0, or that dq may be added up in any order, which is for the kernel of dk and dv to do. */
-static void attention_steps_with(uint64_t flags)
+/* flags: 0, or that dq may be added up in any order, which is for the kernel of dk and dv to do, where it does. */
+static void attention_steps_with(int64_t width, uint64_t flags, bool any_order, int launches)
 {
     load_fake("");
     saker_context *ctx;
@@ -208,7 +208,7 @@ static void attention_steps_with(uint64_t flags)
     int64_t shape[4], rows[3] = {1, 2, 100}, each[1] = {2};
     saker_tensor t[10];
     for (int i = 0; i < 9; i++)
-        t[i] = heads(shape, 100, (uintptr_t)i + 1);
+        t[i] = heads(shape, 100, width, (uintptr_t)i + 1);
     t[5] = saker_tensor_of((void *)((uintptr_t)11 << 40), SAKER_F32, 3, rows, NULL);
     t[9] = saker_tensor_of((void *)((uintptr_t)12 << 40), SAKER_F32, 1, each, NULL);
     const saker_attention_backward_args *args =
@@ -217,21 +217,42 @@ static void attention_steps_with(uint64_t flags)
     char text[4096];
     if (!built_in(ctx, saker_attention_backward(ctx, args)))
         return;
-    NUMBER(fake_launches(), 3); /* delta; dk and dv; dq */
+    NUMBER(fake_launches(), launches);
     NUMBER(saker_explain(ctx, "attention_backward", args, text, sizeof text), SAKER_OK);
     as_explained(text, 0);
-    CHECK(!strstr(text, "in any order") == !flags);
+    CHECK(!strstr(text, "in any order") == !any_order);
     saker_context_destroy(ctx);
 }
 
+/* delta; dk and dv; dq; the two again where they are marked */
 static void attention_steps(void)
 {
-    attention_steps_with(0);
+    attention_steps_with(64, 0, false, 5);
 }
 
+/* The sums are slower for heads up to 64. */
+static void attention_narrow_any_order(void)
+{
+    attention_steps_with(64, SAKER_ALLOW_NONDETERMINISTIC, false, 5);
+}
+
+/* delta; dk, dv and the sums of dq; dk and dv again where they are marked; dq */
 static void attention_any_order(void)
 {
-    attention_steps_with(SAKER_ALLOW_NONDETERMINISTIC);
+    attention_steps_with(128, SAKER_ALLOW_NONDETERMINISTIC, true, 4);
+}
+
+/* delta; dk and dv; dq */
+static void attention_portable_steps(void)
+{
+    setenv("SAKER_CUDA_ISA", "sm80", 1);
+    attention_steps_with(64, 0, false, 3);
+}
+
+static void attention_portable_any_order(void)
+{
+    setenv("SAKER_CUDA_ISA", "sm80", 1);
+    attention_steps_with(64, SAKER_ALLOW_NONDETERMINISTIC, true, 3);
 }
 
 /* What the kernels cannot count is refused with a sentence. */
@@ -240,8 +261,8 @@ static void attention_refused(void)
     load_fake("");
     saker_context *ctx = made(0, NULL);
     int64_t shape[4];
-    saker_tensor q = heads(shape, INT64_C(1) << 28, 1), k = heads(shape, INT64_C(1) << 28, 2);
-    saker_tensor v = heads(shape, INT64_C(1) << 28, 3), o = heads(shape, INT64_C(1) << 28, 4);
+    saker_tensor q = heads(shape, INT64_C(1) << 28, 64, 1), k = heads(shape, INT64_C(1) << 28, 64, 2);
+    saker_tensor v = heads(shape, INT64_C(1) << 28, 64, 3), o = heads(shape, INT64_C(1) << 28, 64, 4);
     NUMBER(saker_attention(ctx, SAKER_ARGS(attention, .q = &q, .k = &k, .v = &v, .o = &o)), SAKER_UNSUPPORTED);
     CHECK(strstr(saker_context_error(ctx), "the GPU kernels count in 32 bits") != NULL);
     saker_context_destroy(ctx);
@@ -292,8 +313,17 @@ static void large_shapes(void)
 int main(int argc, char **argv)
 {
     static const scenario_row rows[] = {
-        SCENARIO(rms_norm_forward), SCENARIO(rms_norm_backward),   SCENARIO(wrong_memory),      SCENARIO(call_cost),
-        SCENARIO(attention_steps),  SCENARIO(attention_any_order), SCENARIO(attention_refused), SCENARIO(large_shapes),
+        SCENARIO(rms_norm_forward),
+        SCENARIO(rms_norm_backward),
+        SCENARIO(wrong_memory),
+        SCENARIO(call_cost),
+        SCENARIO(attention_steps),
+        SCENARIO(attention_narrow_any_order),
+        SCENARIO(attention_any_order),
+        SCENARIO(attention_portable_steps),
+        SCENARIO(attention_portable_any_order),
+        SCENARIO(attention_refused),
+        SCENARIO(large_shapes),
     };
     return run_with_fake(argc, argv, rows, sizeof rows / sizeof *rows);
 }

@@ -555,8 +555,7 @@ static float short_sum(const double *a, const double *b, double c, int a_least, 
     return (float)(trunc(sum / grain) * grain);
 }
 
-/* This thread's share: two rows, and two of each 8 columns. Modifiers: scales of a and b, then whether each has its
- * rows along memory, in panels of 64. */
+/* This thread's two rows, two of each 8 columns. Modifiers end with whether a and b have rows along memory, by 64. */
 static void multiply(const emu_wgmma &w)
 {
     bool bf16 = strstr(w.types, "bf16"), f16 = !bf16 && strstr(w.types, "f16"), i8 = strstr(w.types, "s8");

@@ -471,16 +471,15 @@ static void aligned_cases(void)
                 aligned_case(floats[t], (int)sizes[i][2], s);
             }
             /* many tiles, and keys that the later queries see nothing of */
-            aligned_case(floats[t], (int)sizes[i][2],
-                         (struct spec){.b = 2,
-                                       .s = 290,
-                                       .sk = 424,
-                                       .d = sizes[i][0],
-                                       .dv = sizes[i][1],
-                                       .has = WINDOW,
-                                       .left = 30,
-                                       .right = 9,
-                                       .use = i % 2 ? SUITE_ALL : SUITE_CHECK});
+            static const unsigned long_options[] = {WINDOW, SOFTCAP, CAUSAL | SLOPES | NO_DSLOPES, BIAS};
+            foreach (o, long_options) {
+                s = (struct spec){.b = 2, .s = 290, .sk = 424, .d = sizes[i][0], .dv = sizes[i][1]};
+                s.has = long_options[o], s.left = 30, s.right = 9;
+                s.bias_dims = SQ | SK, s.bias = floats[t];
+                s.note = s.has & SLOPES ? "fixed" : NULL;
+                s.use = i % 2 ? SUITE_ALL : SUITE_CHECK;
+                aligned_case(floats[t], (int)sizes[i][2], s);
+            }
             /* scores that rise from key to key: what the first tile holds is no measure for the last */
             static const float rises[] = {0.06f, 0.5f, 3.0f};
             foreach (r, rises) {

@@ -31,7 +31,7 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         int whole, whole_end; /* those of which they all see all */
         float slope;          /* in the scores' units */
         attention_source bias;
-        int index;            /* of the piece; -1: there is none, the block is done */
+        int index; /* of the piece; -1: there is none, the block is done */
     };
     struct state { /* in shared memory */
         uint64_t q_full[Q_STAGES], q_empty[Q_STAGES];
@@ -430,8 +430,8 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         }
         doubtful = doubtful || attention_infinite(r.o, s.rows - row);
         attention_mark(job, false, p.index, doubtful);
-        attention_store_chunks<T>(attention_rows_at(job.o, s, s.q, p.w.h), job.o.token, (int)job.d_v, row, s.rows, s.room,
-                                  r.o);
+        attention_store_chunks<T>(attention_rows_at(job.o, s, s.q, p.w.h), job.o.token, (int)job.d_v, row, s.rows,
+                                  s.room, r.o);
         if (job.lse.data && (lane & 3) == 0) {
             float *to = attention_stat_at(job.lse, s, p.w.h);
 #pragma unroll

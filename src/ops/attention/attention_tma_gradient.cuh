@@ -35,9 +35,9 @@ struct attention_tma_gradient {
 
     struct piece {
         attention_work w;
-        int first;            /* row */
-        int begin, end;       /* tiles of columns that some of the rows meet, of each head */
-        int whole, whole_end; /* those that they all meet whole */
+        int first;             /* row */
+        int begin, end;        /* tiles of columns that some of the rows meet, of each head */
+        int whole, whole_end;  /* those that they all meet whole */
         attention_source bias; /* of the first head */
         int index;             /* of the piece; -1: there is none, the block is done */
     };
@@ -50,7 +50,7 @@ struct attention_tma_gradient {
 
     const skr_attention_job &job;
     state &the;
-    uint32_t rows, columns; /* rows of k's width and of v's; stages of both */
+    uint32_t rows, columns;   /* rows of k's width and of v's; stages of both */
     uint32_t ds, stats, bias; /* SUMS: ds twice. FLIP: (lse, delta) of the stages. What each warp has of the bias */
     using scored = attention_scored<T, 1, NJ, FLIP>;
 
@@ -164,9 +164,8 @@ struct attention_tma_gradient {
     }
 
     /* Boxes, from `row` on. */
-    template <class TILE>
-    __device__ __forceinline__ static void load(uint32_t to, const skr_tensor_map &map, uint32_t barrier, int row,
-                                                int head)
+    template <class TILE> __device__ __forceinline__ static void load(uint32_t to, const skr_tensor_map &map,
+                                                                      uint32_t barrier, int row, int head)
     {
 #pragma unroll
         for (int c = 0; c < TILE::count; c++)
@@ -474,11 +473,11 @@ struct attention_tma_gradient {
         return shared_load16(stats + at.stage * STATS + 16 * (threadIdx.x & 3) + 64 * j);
     }
 
-    /* Scores, to which rest is still to be added, to p, and FLIP: to left operands. CAPPED: to p times the derivative of
-     * softcap. A score of -infinity would make that derivative infinite, and 0 times it is no number. */
-    template <bool CAPPED>
-    __device__ __forceinline__ void soften(float (&x)[1][NJ][4], uint32_t (&left)[BC / 16][4], const float (&rest)[1][2],
-                                           const sums &r, const place &at) const
+    /* Scores, to which rest is still to be added, to p, and FLIP: to left operands. CAPPED: to p times the derivative
+     * of softcap. A score of -infinity would make that derivative infinite, and 0 times it is no number. */
+    template <bool CAPPED> __device__ __forceinline__ void soften(float (&x)[1][NJ][4], uint32_t (&left)[BC / 16][4],
+                                                                  const float (&rest)[1][2], const sums &r,
+                                                                  const place &at) const
     {
         const float unit = job.cuda.unit, bend = CAPPED ? -1.0f / (job.softcap * job.softcap) : 0.0f;
 #pragma unroll

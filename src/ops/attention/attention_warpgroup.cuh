@@ -1,5 +1,5 @@
-/* attention_warpgroup.cuh - what attention's kernels for Hopper share: products of warpgroups, rings of tiles, results by
- * 16 bytes. SPDX-License-Identifier: Apache-2.0 */
+/* attention_warpgroup.cuh - what attention's kernels for Hopper share: products of warpgroups, rings of tiles, results
+ * by 16 bytes. SPDX-License-Identifier: Apache-2.0 */
 #ifndef SKR_ATTENTION_WARPGROUP_CUH
 #define SKR_ATTENTION_WARPGROUP_CUH
 
