@@ -248,7 +248,7 @@ SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
     return k * rows * kind_bytes(job->kind);
 }
 
-/* How many k values of a segment the level's own way from i8 and i4 to the panel's type has packed. */
+/* How many k values of a segment the level's own way from narrower types to the panel's has packed. */
 static int64_t widen_panel(const job_t *job, const side *s, int64_t r0, int step, int rows, int64_t k0, int64_t k,
                            char *to)
 {
@@ -256,6 +256,13 @@ static int64_t widen_panel(const job_t *job, const side *s, int64_t r0, int step
     bool as_it_is = s->is_b && !job->b_zero.at.data && (job->kind == SKR_GEMM_BF16 || job->kind == SKR_GEMM_I8);
     if (as_it_is && rows == WIDEN_COLUMNS)
         return pack_widened(job->kind, s->type, s->data, s->at + r0 * s->rs + k0 * s->ks, s->rs * step, s->ks, k, to);
+#endif
+#if defined(SKR_CPU_PACK_X86_H)
+    bool halves = s->type == SKR_F16 || s->type == SKR_BF16, gathered = !s->is_b && job->gather.data;
+    bool changed = scaled_here(job, s->is_b) || (s->is_b && job->b_zero.at.data);
+    if (job->kind == SKR_GEMM_F32 && halves && !changed && !gathered && rows == (s->is_b ? job->tile.nr : job->tile.mr))
+        return widened_panel(s->type, (const uint16_t *)s->data + s->at + r0 * s->rs + k0 * s->ks, s->rs * step, s->ks,
+                             rows, k, (float *)to);
 #endif
     (void)job, (void)s, (void)r0, (void)step, (void)rows, (void)k0, (void)k, (void)to;
     return 0;

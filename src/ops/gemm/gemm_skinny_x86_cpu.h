@@ -35,25 +35,10 @@
 
 enum { MOST_ROWS = TILE(F32, MR), TURNED = 4 };
 
-/* Four neighbours as f32. */
-SKR_FN __m128 four_floats(int type, const char *at)
-{
-    if (type == SKR_F32)
-        return _mm_loadu_ps((const float *)at);
-    __m128i halves = _mm_loadl_epi64((const __m128i *)at);
-    if (type == SKR_F16)
-        return _mm_cvtph_ps(halves);
-    return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
-}
-
 /* TURNED words of a vector of columns, `pitch` bytes apart. */
 SKR_FN void turn_columns(int type, const char *b, int64_t pitch, vf v[TURNED])
 {
-    __m256 x[4];
-    UNROLLED
-    for (int i = 0; i < 4; i++)
-        x[i] = two_rows_of(four_floats(type, b + i * pitch), four_floats(type, b + (i + 4) * pitch));
-    turn_eight(x, v);
+    eight_rows(type, b, pitch, v);
 }
 
 #else
@@ -80,39 +65,11 @@ SKR_FN void turn_sixteen_words(const char *b, int64_t pitch, vf v[4])
     v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(u1, v1));
 }
 
-/* Halves are turned before they are widened: half the shuffles. x[i]: columns i and i + 8. */
-SKR_FN void turn_sixteen_halves(int type, const char *b, int64_t pitch, vf v[8])
-{
-    __m256i x[8], pairs[8];
-    UNROLLED
-    for (int i = 0; i < 8; i++) {
-        __m128i high = _mm_loadu_si128((const __m128i *)(b + (i + 8) * pitch));
-        x[i] = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(b + i * pitch)));
-        x[i] = _mm256_inserti128_si256(x[i], high, 1);
-    }
-    UNROLLED
-    for (int i = 0; i < 4; i++) { /* of columns 2 i and 2 i + 1: k's 0 to 3, and 4 to 7 */
-        pairs[i] = _mm256_unpacklo_epi16(x[2 * i], x[2 * i + 1]);
-        pairs[i + 4] = _mm256_unpackhi_epi16(x[2 * i], x[2 * i + 1]);
-    }
-    UNROLLED
-    for (int k = 0; k < 8; k += 2) {
-        const __m256i *p = pairs + k / 4 * 4;
-        __m256i low = k & 2 ? _mm256_unpackhi_epi32(p[0], p[1]) : _mm256_unpacklo_epi32(p[0], p[1]);
-        __m256i high = k & 2 ? _mm256_unpackhi_epi32(p[2], p[3]) : _mm256_unpacklo_epi32(p[2], p[3]);
-        __m256i two[2] = {_mm256_unpacklo_epi64(low, high), _mm256_unpackhi_epi64(low, high)};
-        UNROLLED
-        for (int i = 0; i < 2; i++)
-            v[k + i] = type == SKR_F16 ? _mm512_cvtph_ps(two[i])
-                                       : v_of_bits(_mm512_slli_epi32(_mm512_cvtepu16_epi32(two[i]), 16));
-    }
-}
-
 /* TURNED words of a vector of columns, `pitch` bytes apart; halves that are widened count as words. */
 SKR_FN void turn_columns(int type, const char *b, int64_t pitch, vf v[TURNED])
 {
     if (type == SKR_F16 || (type == SKR_BF16 && !HAS_BF16)) {
-        turn_sixteen_halves(type, b, pitch, v);
+        sixteen_rows(type, b, pitch, v);
     } else {
         turn_sixteen_words(b, pitch, v);
         turn_sixteen_words(b + 16, pitch, v + 4);
