@@ -129,14 +129,16 @@ static void amx_end(void)
     _tile_loadd(1, t + 16, 128);                                                                                       \
     _tile_loadd(2, t + 16 * 32, 128);                                                                                  \
     _tile_loadd(3, t + 16 * 32 + 16, 128)
-#define AMX_LOOP(begin, dot)                                                                                           \
+/* beside: once for each step of 2 KiB of both panels. */
+#define AMX_LOOP(begin, dot, beside)                                                                                   \
     amx_stored(pa);                                                                                                    \
     begin;                                                                                                             \
-    for (; k > 0; k -= step, pa += 2048, pb += 2048) {                                                                 \
+    for (; k > 0; k -= step, pa += AMX_STEP, pb += AMX_STEP) {                                                         \
         _tile_loadd(6, pb, 128);                                                                                       \
         _tile_loadd(4, pa, 64);                                                                                        \
         _tile_loadd(7, pb + 64, 128);                                                                                  \
         dot(0, 4, 6);                                                                                                  \
+        beside;                                                                                                        \
         _tile_loadd(5, pa + 1024, 64);                                                                                 \
         dot(1, 4, 7);                                                                                                  \
         dot(2, 5, 6);                                                                                                  \
@@ -147,11 +149,13 @@ static void amx_end(void)
     _tile_stored(2, t + 16 * 32, 128);                                                                                 \
     _tile_stored(3, t + 16 * 32 + 16, 128);
 
+enum { AMX_STEP = 2048 };
+
 static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
 {
     const char *pa = (const char *)a, *pb = (const char *)b;
     enum { step = 32 };
-    AMX_LOOP(AMX_ZERO, _tile_dpbf16ps)
+    AMX_LOOP(AMX_ZERO, _tile_dpbf16ps, )
 }
 
 /* The sums in t go on; factors: of its columns, or NULL. */
@@ -161,14 +165,35 @@ static void micro_bf16_on(int64_t k, const uint16_t *a, const uint16_t *b, const
     enum { step = 32 };
     for (int i = 0; factors && i < 32 * 32; i += 16)
         _mm512_storeu_ps(t + i, _mm512_mul_ps(_mm512_loadu_ps(t + i), _mm512_loadu_ps(factors + i % 32)));
-    AMX_LOOP(AMX_TAKE, _tile_dpbf16ps)
+    AMX_LOOP(AMX_TAKE, _tile_dpbf16ps, )
 }
 
 static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
 {
     const char *pa = (const char *)a, *pb = (const char *)b;
     enum { step = 64 };
-    AMX_LOOP(AMX_ZERO, _tile_dpbssd)
+    AMX_LOOP(AMX_ZERO, _tile_dpbssd, )
+}
+
+/* Asks L2 for `lines` lines from `at` on; returns what comes behind them. */
+SKR_FN const char *ask_lines(const char *at, int lines)
+{
+    for (int i = 0; i < lines; i++)
+        _mm_prefetch(at + 64 * i, _MM_HINT_T1);
+    return at + 64 * lines;
+}
+
+/* micro() of bf16 or i8 that asks for `lines` lines in each step. */
+static void micro_ahead(int kind, int64_t k, const void *a, const void *b, float *t, const char *ahead, int lines)
+{
+    const char *pa = a, *pb = b;
+    if (kind == SKR_GEMM_BF16) {
+        enum { step = 32 };
+        AMX_LOOP(AMX_ZERO, _tile_dpbf16ps, ahead = ask_lines(ahead, lines))
+    } else {
+        enum { step = 64 };
+        AMX_LOOP(AMX_ZERO, _tile_dpbssd, ahead = ask_lines(ahead, lines))
+    }
 }
 #undef AMX_LOOP
 #undef AMX_TAKE

@@ -114,7 +114,9 @@ typedef struct task_state {
     float *scales; /* of the columns of the panel at hand, for each segment, twice; gated: of two */
     float *sums;   /* of the k blocks so far */
     int64_t ld;
-    char *b_panel; /* skinny: the panel at hand; gated: two */
+    char *b_panel;     /* skinny: the panel at hand; gated: two */
+    const char *ahead; /* AMX: what the tile at hand asks L2 for, so many lines in each step */
+    int lines;
 } task_state;
 
 #if defined(SKR_LEVEL_neonmm)
@@ -205,7 +207,12 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     int64_t pad;
     if (!scaled_apart(job)) {
         segment_k(job, block, 0, &pad);
-        micro(job->kind, pad, pa, pb, t);
+#if defined(SKR_LEVEL_amx)
+        if (s->lines)
+            micro_ahead(job->kind, pad, pa, pb, t, s->ahead, s->lines);
+        else
+#endif
+            micro(job->kind, pad, pa, pb, t);
         if (job->whole)
             whole_tile(mr * nr, t);
         return;
@@ -471,6 +478,20 @@ static void join_parts(const task_state *s, const float *parts, int64_t ip, int6
         add_tile(s->f.ints, parts + block * (job->split_bytes / 4), nr, t, nr, t, nr, mr, nr);
 }
 
+/* Tile ip of the m_n that use panel pb asks L2 for its share of the panel that lies `bytes` behind: the next one comes
+ * from another core's cache, or from memory. */
+static void look_ahead(task_state *s, int64_t block, const char *pb, int64_t bytes, int64_t ip, int64_t m_n)
+{
+#if defined(SKR_LEVEL_amx)
+    if (s->job->kind != SKR_GEMM_BF16 && s->job->kind != SKR_GEMM_I8)
+        return;
+    int64_t steps = panel_bytes(s->job, s->job->tile.nr, block) / AMX_STEP;
+    s->lines = (int)(AMX_STEP / 64 / m_n);
+    s->ahead = pb + bytes + ip * steps * s->lines * 64;
+#endif
+    (void)s, (void)block, (void)pb, (void)bytes, (void)ip, (void)m_n;
+}
+
 /* A block of d. task: its number, where the k blocks' sums are there already. */
 static void make_block(const job_t *job, block_of_d where, int64_t task, int worker)
 {
@@ -517,8 +538,11 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
                         __builtin_memset(tile[h], 0, sizeof tile[h]);
                     else if (parts)
                         join_parts(&s, parts, ip, jp + h, tile[h]);
-                    else
+                    else {
+                        if (!job->skinny)
+                            look_ahead(&s, block, pb[h], pair * panel_bytes(job, nr, block), ip, m_n);
                         make_tile(&s, block, ip, pa + ip * a_bytes, m0, rows, pb[h], c[h], jp + h, tile[h]);
+                    }
                 }
                 if (last)
                     finish(job, &s.f, m0, rows, nr, &fc[0], tile[0], &fc[1], tile[1], dbias ? db : NULL);

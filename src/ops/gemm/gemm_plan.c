@@ -108,9 +108,15 @@ const char *skr_gemm_shape(skr_gemm_job *job, const char *level)
     return name;
 }
 
+/* Of AMX: a register tile is made in the time that an eighth of its two panels take to come from L2. */
+static bool of_amx(const skr_gemm_tile *t)
+{
+    return t->mr * t->nr == 32 * 32;
+}
+
 static int64_t most_panels(const skr_gemm_job *job)
 {
-    return (job->kind == SKR_GEMM_F32 ? 256 : 128) / job->tile.mr;
+    return (job->kind == SKR_GEMM_F32 || of_amx(&job->tile) ? 256 : 128) / job->tile.mr;
 }
 
 static void count_tiles(skr_gemm_job *job)
@@ -139,7 +145,7 @@ static void cut_columns(skr_gemm_job *job, int64_t columns, int64_t tasks)
 static int64_t cost_of_tiles(const skr_gemm_job *job, int64_t products, int width)
 {
     int64_t bytes = skr_gemm_element_bytes(job->kind), a = job->tile.mr * bytes, b = job->tile.nr * bytes;
-    int64_t tile = (a + b) / (job->tile.mr * job->tile.nr == 32 * 32 ? 8 : 2);
+    int64_t tile = (a + b) / (of_amx(&job->tile) ? 8 : 2);
     int64_t one = job->tile_m * job->tile_n * tile + job->tile_m * a + job->tile_n * b;
     return one * skr_ceil_div(job->m_tiles * job->n_tiles * products, width) + one / 4;
 }
