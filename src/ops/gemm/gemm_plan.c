@@ -108,7 +108,7 @@ const char *skr_gemm_shape(skr_gemm_job *job, const char *level)
     return name;
 }
 
-/* Of AMX: a register tile is made in the time that an eighth of its two panels take to come from L2. */
+/* The register tile of AMX's own instructions. */
 static bool of_amx(const skr_gemm_tile *t)
 {
     return t->mr * t->nr == 32 * 32;
