@@ -34,6 +34,9 @@ FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 FLAGS_avx512bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_amx := $(FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
+# A level whose instructions are for products alone has kernels of its own in these folders; the rest is another one's.
+ROWS_amx := avx512bf16
+PRODUCTS := gemm attention
 accepts = $(shell echo | $(CC) $(1) -x c -c -o /dev/null - 2>/dev/null && echo yes)
 LEVELS := $(foreach l,$(LEVELS_$(ARCH)),$(if $(call accepts,$(FLAGS_$(l))),$(l)))
 DROPPED := $(filter-out $(LEVELS),$(LEVELS_$(ARCH)))
@@ -47,9 +50,8 @@ else
 WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),1))
 endif
 # Portable kernels: code for sm_80 and sm_90, and PTX of compute_80 for GPUs that came later. Hopper kernels: sm_90a.
-# TWICE: portable files that convert fp8, for which sm_90 has instructions; the others pass nvcc's front end once.
-TWICE := activation gemm gemm_fma gemm_mma norm norm_full norm_lean quantize
-GENCODE_sm80 := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80
+# SMALL: portable files for GPUs with little shared memory, which Hopper is not.
+SMALL := attention_small_sm80 attention_gradient_small_sm80
 GENCODE_sm90 := -gencode arch=compute_90a,code=sm_90a
 NVCCFLAGS := -std=c++17 -O3
 PTXASFLAGS := -v -warn-lmem-usage
@@ -64,13 +66,15 @@ CUDA_IMAGES := $(if $(CU),80$(comma)90$(comma)90a$(comma)ptx80)
 # ---------------------------------------------------------------- flags and objects
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-function -Werror
-# -g1: functions and lines. Variables would take as long as all else.
-BASE := -std=gnu11 -O2 -g1 -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP $(CPPFLAGS)
+# -g1: functions and lines, packed (-gz: a third of the library's size otherwise). Variables would take as long as all else.
+BASE := -std=gnu11 -O2 -g1 -gz -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -ffunction-sections -pthread -Iinclude -MMD -MP $(CPPFLAGS)
 SOURCES := $(wildcard src/core/*.c src/cuda/*.c) $(filter-out src/cpu/table.c,$(wildcard src/cpu/*.c)) \
            $(filter-out %_cpu.c %_test.c,$(wildcard src/ops/*/*.c))
 KERNELS := $(wildcard src/ops/*/*_cpu.c) src/cpu/table.c
+rest_of = $(filter $(ROWS_$(1)),$(LEVELS))
+kernels_of = $(if $(call rest_of,$(1)),$(wildcard $(PRODUCTS:%=src/ops/%/*_cpu.c)) src/cpu/table.c,$(KERNELS))
 OBJECTS := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(SOURCES)) \
-           $(foreach l,$(LEVELS),$(patsubst src/%.c,$(BUILD)/obj/%.$(l).o,$(KERNELS))) \
+           $(foreach l,$(LEVELS),$(patsubst src/%.c,$(BUILD)/obj/%.$(l).o,$(call kernels_of,$(l)))) \
            $(patsubst $(BUILD)/cuda/%.fatbin,$(BUILD)/obj/cuda/%.embed.o,$(FATBINS))
 SUITES := $(patsubst src/%.c,$(BUILD)/obj/%.o,$(wildcard src/ops/*/*_test.c))
 BUILD_INFO := $(ARCH): $(LEVELS), CUDA kernels: $(if $(CU),$(CUDA_IMAGES),none), commit $(COMMIT)
@@ -116,7 +120,7 @@ $(BUILD)/obj/%/vmath_probe.$(1).o: src/%/vmath_probe.c $(STAMP)
 	$(Q)$(CC) $(BASE) $(WARN) -O3 $(CFLAGS) $(FLAGS_$(1)) -DSKR_LEVEL=$(1) -DSKR_LEVEL_$(1) -c $$< -o $$@
 $(BUILD)/obj/cpu/table.$(1).o: src/cpu/table.c $(STAMP)
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -DSKR_LEVEL=$(1) -c $$< -o $$@
+	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -DSKR_LEVEL=$(1) $(patsubst %,-DSKR_REST=%,$(call rest_of,$(1))) -c $$< -o $$@
 endef
 $(foreach l,$(LEVELS),$(eval $(call level_rules,$(l))))
 
@@ -129,13 +133,12 @@ endef
 define fatbin_rule
 $(BUILD)/cuda/$(notdir $(1:.cu=.fatbin)): $(1) $(STAMP) tools/portable_fatbin.sh
 	@mkdir -p $$(@D)
-	$(Q)$(if $(call once,$(1)),$(portable_image),$(image)) > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
+	$(Q)$(if $(filter %_sm80.cu,$(1)),$(portable_image),$(hopper_image)) > $$@.log 2>&1 || { cat $$@.log; rm -f $$@; exit 1; }
 	$(Q)sh tools/check_spills.sh $$@.log || { rm -f $$@; exit 1; }
 endef
-portable_image = NVCC='$(NVCC)' NVCCFLAGS='$(NVCCFLAGS)' PTXASFLAGS='$(PTXASFLAGS)' COMPRESS='$(COMPRESS)' sh tools/portable_fatbin.sh $$< $$@
-image = $(NVCC) $(NVCCFLAGS) $(PTXASFLAGS:%=-Xptxas %) $(COMPRESS) -fatbin -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_$(lastword $(subst _, ,$(basename $(notdir $(1)))))) $$< -o $$@
+portable_image = NVCC='$(NVCC)' NVCCFLAGS='$(NVCCFLAGS)' PTXASFLAGS='$(PTXASFLAGS)' COMPRESS='$(COMPRESS)' sh tools/portable_fatbin.sh $$< $$@ 80 $(if $(filter $(SMALL),$(basename $(notdir $(1)))),,90)
+hopper_image = $(NVCC) $(NVCCFLAGS) $(PTXASFLAGS:%=-Xptxas %) $(COMPRESS) -fatbin -MMD -MP -MF $$@.d -MT $$@ $(GENCODE_sm90) $$< -o $$@
 left_out = $(if $(ONLY),$(if $(strip $(foreach o,$(ONLY),$(findstring $(o),$(notdir $(1))))),,yes))
-once = $(filter %_sm80,$(filter-out $(TWICE:%=%_sm80),$(basename $(notdir $(1)))))
 $(foreach f,$(CU),$(eval $(call $(if $(call left_out,$(f)),empty_rule,fatbin_rule),$(f))))
 
 $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
@@ -145,7 +148,7 @@ $(BUILD)/obj/cuda/%.embed.o: $(BUILD)/cuda/%.fatbin src/cuda/embed.S
 # ---------------------------------------------------------------- libraries and the command
 
 $(BUILD)/libsaker.so.$(VERSION): $(OBJECTS) src/saker.map
-	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) -Wl,-soname,libsaker.so.$(SOMAJOR) -Wl,--version-script=src/saker.map -Wl,--gc-sections -Wl,-z,defs -Wl,-z,noexecstack -pthread -o $@ $(OBJECTS) -ldl -lm
+	$(Q)$(CC) -shared -gz $(CFLAGS) $(LDFLAGS) -Wl,-soname,libsaker.so.$(SOMAJOR) -Wl,--version-script=src/saker.map -Wl,--gc-sections -Wl,-z,defs -Wl,-z,noexecstack -pthread -o $@ $(OBJECTS) -ldl -lm
 $(BUILD)/libsaker.so: $(BUILD)/libsaker.so.$(VERSION)
 	$(Q)ln -sf libsaker.so.$(VERSION) $(BUILD)/libsaker.so.$(SOMAJOR) && ln -sf libsaker.so.$(SOMAJOR) $@
 
@@ -154,7 +157,7 @@ $(BUILD)/libsaker.so: $(BUILD)/libsaker.so.$(VERSION)
 LTO := $(filter -flto%,$(CFLAGS))
 MERGE := $(LTO) $(filter -fuse-ld=%,$(CFLAGS) $(LDFLAGS)) $(if $(LTO),$(if $(call accepts,-flinker-output=nolto-rel),-flinker-output=nolto-rel))
 $(BUILD)/libsaker.a: $(OBJECTS)
-	$(Q)$(CC) -r -nostdlib $(MERGE) -o $(BUILD)/libsaker.o $(OBJECTS)
+	$(Q)$(CC) -r -nostdlib -gz $(MERGE) -o $(BUILD)/libsaker.o $(OBJECTS)
 	$(Q)$(call program,objcopy) --localize-hidden $(BUILD)/libsaker.o
 	$(Q)rm -f $@ && $(call program,ar) rcs $@ $(BUILD)/libsaker.o
 
@@ -168,7 +171,7 @@ $(BUILD)/obj/tests/%.o: tests/%.c $(STAMP)
 	$(Q)$(CC) $(BASE) $(WARN) $(CFLAGS) -Itests -c $< -o $@
 $(SUITES): BASE += -Itests
 $(BUILD)/saker: $(CLI_OBJECTS) $(SUITE_OBJECTS) $(BUILD)/libsaker.a
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ -ldl -lm
+	$(Q)$(CC) -gz $(CFLAGS) $(LDFLAGS) -pthread -o $@ $^ -ldl -lm
 
 # ---------------------------------------------------------------- set-up, demo, tests
 

@@ -283,6 +283,12 @@ static bool cpu_owns(void *state, const void *pointer, const char **what)
 
 /* ---------------------------------------------------------------- run */
 
+static skr_cpu_kernel kernel_of(const skr_cpu_table *table, int op_index)
+{
+    skr_cpu_kernel own = table->kernel[op_index];
+    return own ? own : table->rest->kernel[op_index];
+}
+
 typedef struct cpu_step {
     skr_cpu_kernel kernel;
     const void *job;
@@ -305,7 +311,7 @@ static saker_status cpu_run(skr_call *call, void *state, int op_index, const skr
     (void)call;
     cpu_state *s = state;
     for (int i = 0; i < plan->n_steps; i++) {
-        cpu_step step = {s->table->kernel[op_index], job, (int)plan->step[i].index, skr_past(job)};
+        cpu_step step = {kernel_of(s->table, op_index), job, (int)plan->step[i].index, skr_past(job)};
         int64_t n = plan->step[i].n_tasks;
         if (n > 1 && plan->traffic_bytes >= INLINE_BYTES)
             skr_parallel(&s->threads, n, run_task, &step);

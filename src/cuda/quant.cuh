@@ -29,6 +29,26 @@ template <int MANT, int BIAS, uint32_t MAX> SKR_DEVICE uint32_t fp8_by_hand(floa
     return sign | code;
 }
 
+#if __CUDA_ARCH__ >= 900
+#define SKR_SM90(instruction) instruction
+#else
+#define SKR_SM90(instruction) "// sm_90: " instruction
+#endif
+
+/* Whether the GPU has instructions for fp8. A portable file passes the front end once for all GPUs: ptxas learns it, and
+ * leaves out what does not apply (tools/portable_fatbin.sh). */
+SKR_DEVICE bool converts_fp8()
+{
+#if __CUDA_ARCH__ >= 900
+    return true;
+#else
+    uint32_t yes;
+    asm("mov.u32 %0, 0; // sm_80\n\t"
+        "// sm_90: mov.u32 %0, 1;" : "=r"(yes));
+    return yes != 0;
+#endif
+}
+
 template <int TYPE> SKR_DEVICE uint32_t quant2(float lo, float hi)
 {
     if (TYPE == SKR_I8) { /* NaN converts to 0 */
@@ -38,18 +58,17 @@ template <int TYPE> SKR_DEVICE uint32_t quant2(float lo, float hi)
         a = min(max(a, -127), 127), b = min(max(b, -127), 127);
         return (uint32_t)(a & 0xff) | (uint32_t)(b & 0xff) << 8;
     }
-#if __CUDA_ARCH__ >= 890
-    uint16_t two;
-    if (TYPE == SKR_E4M3)
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(hi), "f"(lo));
-    return two;
-#else
+    if (converts_fp8()) {
+        uint16_t two;
+        if (TYPE == SKR_E4M3)
+            asm(SKR_SM90("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;") : "=h"(two) : "f"(hi), "f"(lo));
+        else
+            asm(SKR_SM90("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;") : "=h"(two) : "f"(hi), "f"(lo));
+        return two;
+    }
     if (TYPE == SKR_E4M3)
         return fp8_by_hand<3, 7, 0x7e>(lo) | fp8_by_hand<3, 7, 0x7e>(hi) << 8;
     return fp8_by_hand<2, 15, 0x7b>(lo) | fp8_by_hand<2, 15, 0x7b>(hi) << 8;
-#endif
 }
 
 /* Two fp8 codes in the low bytes, where there is no instruction for them. */
@@ -69,27 +88,25 @@ template <int TYPE> SKR_DEVICE void fp8_values2_by_hand(uint32_t codes, float &l
 /* The same as two f16, which hold every value of fp8. */
 template <int TYPE> SKR_DEVICE uint32_t fp8_halves2(uint32_t codes)
 {
-#if __CUDA_ARCH__ >= 890
-    uint32_t two;
-    if (TYPE == SKR_E4M3)
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-    else
-        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(two) : "h"((uint16_t)codes));
-    return two;
-#else
+    if (converts_fp8()) {
+        uint32_t two;
+        if (TYPE == SKR_E4M3)
+            asm(SKR_SM90("cvt.rn.f16x2.e4m3x2 %0, %1;") : "=r"(two) : "h"((uint16_t)codes));
+        else
+            asm(SKR_SM90("cvt.rn.f16x2.e5m2x2 %0, %1;") : "=r"(two) : "h"((uint16_t)codes));
+        return two;
+    }
     float lo, hi;
     fp8_values2_by_hand<TYPE>(codes, lo, hi);
     return pack2<SKR_F16>(lo, hi);
-#endif
 }
 
 template <int TYPE> SKR_DEVICE void fp8_values2(uint32_t codes, float &lo, float &hi)
 {
-#if __CUDA_ARCH__ >= 890
-    unpack2<SKR_F16>(fp8_halves2<TYPE>(codes), lo, hi);
-#else
-    fp8_values2_by_hand<TYPE>(codes, lo, hi);
-#endif
+    if (converts_fp8())
+        unpack2<SKR_F16>(fp8_halves2<TYPE>(codes), lo, hi);
+    else
+        fp8_values2_by_hand<TYPE>(codes, lo, hi);
 }
 
 /* The value of a code, a byte; i4: a nibble in the low bits. */

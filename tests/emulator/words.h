@@ -370,7 +370,11 @@ INSTRUCTION(fence_mbarrier_init_release_cluster, , )
 INSTRUCTION(fence_proxy_async_shared_cta, , )
 INSTRUCTION(griddepcontrol_launch_dependents, , )
 INSTRUCTION(griddepcontrol_wait, , )
-INSTRUCTION(__, , ) /* a comment, for tools/portable_fatbin.sh */
+/* A comment, for tools/portable_fatbin.sh: what it gives on sm_80 is 0. */
+template <class... Outputs> inline void emu___(Outputs &...out)
+{
+    ((out = 0), ...);
+}
 INSTRUCTION(prefetch_tensormap, , const void *)
 INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
 INSTRUCTION(cp_async_bulk_prefetch_tensor_3d_L2_global, , const void *, int, int, int)

@@ -58,7 +58,7 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         if (threadIdx.x == 0) {
             for (int s = 0; s < Q_STAGES; s++) {
                 barrier_init(shared_address(&the.q_full[s]), 1);
-                barrier_init(shared_address(&the.q_empty[s]), 2);
+                barrier_init(shared_address(&the.q_empty[s]), 8);
             }
             for (int s = 0; s < STAGES; s++) {
                 barrier_init(shared_address(&the.k_full[s]), 1);
@@ -243,7 +243,7 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
         attention_pin(x);
         attention_release(the.k_empty[at.stage]);
         if (left == 0)
-            attention_release(q_empty);
+            attention_release_rows(q_empty);
         soften(p, n, left, x, r, factor);
         as_weights(weights, x);
         place last = at;
@@ -261,7 +261,7 @@ template <int T, int D, int BN, int STAGES, int Q_STAGES, int KIND> struct atten
             attention_pin(x);
             attention_release(the.k_empty[at.stage]);
             if (left == 0)
-                attention_release(q_empty);
+                attention_release_rows(q_empty);
             const bool moved = soften(p, n, left, x, r, factor);
             wgmma_wait<0>();
             attention_pin(r.o);

@@ -64,7 +64,7 @@ struct attention_tma_gradient {
         if (threadIdx.x == 0) {
             for (int s = 0; s < ROW_STAGES; s++) {
                 barrier_init(shared_address(&the.rows_full[s]), 1);
-                barrier_init(shared_address(&the.rows_empty[s]), 2);
+                barrier_init(shared_address(&the.rows_empty[s]), 8);
             }
             for (int s = 0; s < STAGES; s++) {
                 barrier_init(shared_address(&the.full[s]), FLIP ? 33 : 1);
@@ -291,8 +291,7 @@ struct attention_tma_gradient {
     {
         w.n = p.begin, w.head = 0, w.left = (p.end - p.begin) * heads(), w.before = -1;
         if (w.left == 0) {
-            warpgroup_sync(); /* no product shows that all warps have left the piece before */
-            attention_release(*w.rows_empty);
+            attention_release_rows(*w.rows_empty);
             return;
         }
         load_bias(p, 0, w.n, true);
@@ -331,7 +330,7 @@ struct attention_tma_gradient {
         wgmma_wait<FLIP>();
         attention_pin(dp);
         if (!SUMS && w.left == 1)
-            attention_release(*w.rows_empty);
+            attention_release_rows(*w.rows_empty);
         to_ds(x, dp, r, w.at);
         if (FLIP)
             asm volatile("bar.arrive %0, %1;" ::"r"(4 + w.at.stage), "n"(288) : "memory");
@@ -346,7 +345,7 @@ struct attention_tma_gradient {
             wgmma_wait<1>();
             attention_pin(dq);
             if (w.left == 1)
-                attention_release(*w.rows_empty);
+                attention_release_rows(*w.rows_empty);
             add_dq(p, w.head, w.n * BC, dq);
         }
         w.before = w.at.stage;

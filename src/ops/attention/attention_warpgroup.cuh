@@ -98,6 +98,13 @@ SKR_DEVICE void attention_release(uint64_t &empty)
         barrier_arrive(shared_address(&empty));
 }
 
+/* By each of the 8 warps: it has left the piece before, too, whose description may be written again then. */
+SKR_DEVICE void attention_release_rows(uint64_t &empty)
+{
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(shared_address(&empty));
+}
+
 /* a of the lane `apart` above becomes b of this one, and the other way round. */
 SKR_DEVICE void attention_exchange(uint32_t &a, uint32_t &b, int upper, int apart)
 {
