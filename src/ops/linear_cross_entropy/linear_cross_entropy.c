@@ -127,7 +127,8 @@ static saker_status check_shapes(skr_call *call, const skr_view *v, skr_linear_c
     SKR_TRY(check_vector(call, &v[BIAS], vocab, &job->bias));
     SKR_TRY(check_vector(call, &v[DBIAS], vocab, &job->dbias));
     SKR_TRY(check_vector(call, &v[CLASS_WEIGHT], vocab, &job->rows.weight));
-    SKR_TRY(skr_last_contiguous(call, &v[CLASS_WEIGHT]));
+    if (v[CLASS_WEIGHT].present)
+        SKR_TRY(skr_last_contiguous(call, &v[CLASS_WEIGHT]));
     skr_row_builder b;
     skr_rows_start(&b, x);
     SKR_TRY(skr_rows_add_strided(call, &b, x, &job->x));

@@ -222,11 +222,9 @@ static saker_status cut_rows(skr_call *call, job_t *job, const skr_target *targe
     int64_t bytes = target->backend == SKR_CUDA ? CUDA_BYTES : CPU_BYTES;
     int64_t most = skr_max(bytes / skr_max(row, 1) / ROWS * ROWS, ROWS);
     job->run = space->m ? space->dims[space->n_dims - 1] : 0;
-    if (job->chunk_rows)
-        job->chunk = skr_max(1, skr_min(job->chunk_rows, job->run));
-    else
-        job->chunk = skr_max(
-            1, skr_min(job->run, skr_ceil_div(skr_ceil_div(job->run, skr_ceil_div(job->run, most)), ROWS) * ROWS));
+    int64_t even = skr_ceil_div(job->run, skr_max(1, skr_ceil_div(job->run, most)));
+    int64_t chunk = job->chunk_rows ? job->chunk_rows : skr_ceil_div(even, ROWS) * ROWS;
+    job->chunk = skr_max(1, skr_min(chunk, job->run));
     job->pieces_of_run = skr_ceil_div(job->run, job->chunk);
     job->pieces = space->m ? skr_mul(space->m / job->run, job->pieces_of_run) : 1;
     if (job->pieces > MOST_PIECES)
