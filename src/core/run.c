@@ -319,7 +319,10 @@ static void tell_steps(const saker_context *ctx, const skr_plan *plan, telling *
     for (int i = 0; i < plan->n_steps && t->at < t->size; i++) {
         char step[256];
         ctx->api->describe(&plan->step[i], step, sizeof step);
-        t->at += snprintf(t->text + t->at, (size_t)(t->size - t->at), "step %d: %s\n", t->steps++, step);
+        int length = snprintf(t->text + t->at, (size_t)(t->size - t->at), "step %d: %s\n", t->steps++, step);
+        if (t->at + length >= t->size) /* whole lines only */
+            t->text[t->at] = 0;
+        t->at += length;
     }
 }
 

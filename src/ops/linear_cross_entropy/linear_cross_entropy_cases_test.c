@@ -228,7 +228,9 @@ static void sizes(void)
                               .v = v,
                               .chunk = 256,
                               .reduction = SAKER_REDUCE_MEAN,
-                              .use = SUITE_CHECK | SUITE_GPU_SIZED});
+                              .use = SUITE_CHECK | SUITE_GPU_SIZED,
+                              .cuda = i ? "tma" : "fma",
+                              .portable = i ? "mma" : "fma"});
 }
 
 static void options(void)
