@@ -15,8 +15,8 @@ typedef skr_linear_cross_entropy_job job_t;
 enum { LOGITS, LOSSES, COLUMNS, DWEIGHT, DX, N_WORKS };
 
 /* Bytes of logits at once, unless chunk_rows says otherwise; rows of a piece at least, and as a multiple: a product has
- * tiles of up to 256 rows. A GPU wants many rows, for each piece reads and writes all of dweight's sums: it takes as
- * many as need what those sums need, which a single piece goes without. On the CPU the sums are a smaller part. */
+ * tiles of up to 256 rows. Each piece reads and writes all of dweight's sums, so that there should be few: as many rows
+ * are taken as need the memory of those sums, which a single piece of f16 or bf16 goes without. */
 enum { CUDA_BYTES = 1 << 30, CPU_BYTES = 1 << 28, ROWS = 256, PITCH = 64 };
 /* Each is planned by itself, twice. */
 enum { MOST_PIECES = 1 << 16 };
@@ -220,7 +220,7 @@ static saker_status cut_rows(skr_call *call, job_t *job, const skr_target *targe
     const skr_row_space *space = &job->rows.rows;
     const int64_t row = skr_mul(job->pitch, skr_type_bytes(job->x.type));
     int64_t sums = job->dweight.at.data ? skr_mul(skr_mul(job->rows.n, job->h), sizeof(float)) : 0;
-    int64_t bytes = target->backend == SKR_CUDA ? skr_max(CUDA_BYTES, sums) : CPU_BYTES;
+    int64_t bytes = skr_max(target->backend == SKR_CUDA ? CUDA_BYTES : CPU_BYTES, sums);
     int64_t most = skr_max(bytes / skr_max(row, 1) / ROWS * ROWS, ROWS);
     job->run = space->m ? space->dims[space->n_dims - 1] : 0;
     int64_t even = skr_ceil_div(job->run, skr_max(1, skr_ceil_div(job->run, most)));
