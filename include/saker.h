@@ -628,10 +628,11 @@ SAKER_API saker_status saker_cross_entropy_merge(saker_context *ctx, const saker
  * so many rows in x's type (their width a multiple of 64); for a dweight of type f16 or bf16 its sums in f32, unless
  * all rows are taken at once; 8 bytes a row where the loss is reduced; 8 bytes a class and part of the rows where dbias
  * is wanted; on the CPU 4 bytes a class for each thread. Nothing grows with M * V. chunk_rows 0 takes as many rows as
- * have 2^28 bytes of logits on the CPU, 2^30 on a GPU or, where they are more, as many bytes as dweight's sums in f32;
- * and at least 256 rows. More of them save passes over dweight. Where the rows of x, dx and what has a value for each row are
- * not all one stride apart, they come in runs that are, and no chunk is in two of them. The order of the sums, and so
- * their bits, depends on chunk_rows, not on the number of threads. No output may share memory with another tensor. */
+ * have 2^28 bytes of logits on the CPU, 2^30 on a GPU or, where that is more, as many bytes as dweight's sums in f32;
+ * and at least 256 rows. More of them save passes over dweight. Where the rows of x, dx and what has a value for each
+ * row are not all one stride apart, they come in runs that are, and no chunk is in two of them. The order of the sums,
+ * and so their bits, depends on chunk_rows, not on the number of threads. No output may share memory with another
+ * tensor. */
 typedef struct saker_linear_cross_entropy_args {
     uint64_t struct_size;
     const saker_tensor *x;            /* [..., H] float */
