@@ -613,6 +613,51 @@ typedef struct saker_cross_entropy_merge_args {
     int64_t vocab;
 } saker_cross_entropy_merge_args;
 SAKER_API saker_status saker_cross_entropy_merge(saker_context *ctx, const saker_cross_entropy_merge_args *args);
+
+/* linear_cross_entropy: cross_entropy of logits = x * weight^T + bias, and all gradients in the same pass, without ever
+ * holding the logits of all M rows.
+ *
+ * loss, lse, reduction and the options are cross_entropy's; class_weight is its weight. Logits are rounded to x's type,
+ * as a linear layer's output is, and so is their gradient: dx = dlogits * weight, dweight = dlogits^T * x and dbias =
+ * the sums of dlogits over its rows, each summed in f32 and rounded once. They are the gradients of the (reduced) loss
+ * times grad; with f16, grad is where a factor belongs that keeps small gradients above 2^-24. With accumulate, dweight
+ * and dbias are added to what they hold. The dlogits of an ignored row are 0; 0 times what is not finite in x or weight
+ * is NaN in dweight or dx, as in any product.
+ *
+ * The rows are taken chunk_rows at a time. Besides what gemm takes for such products the workspace holds the logits of
+ * so many rows in x's type (their width a multiple of 64); for a dweight of type f16 or bf16 its sums in f32, unless
+ * all rows are taken at once; 8 bytes a row where the loss is reduced; 8 bytes a class and part of the rows where dbias
+ * is wanted; on the CPU 4 bytes a class for each thread. Nothing grows with M * V. chunk_rows 0 takes as many rows as
+ * have 2^28 bytes of logits on the CPU, 2^30 on a GPU or, where that is more, as many bytes as dweight's sums in f32;
+ * and at least 256 rows. More of them save passes over dweight. Where the rows of x, dx and what has a value for each
+ * row are not all one stride apart, they come in runs that are, and no chunk is in two of them. The order of the sums,
+ * and so their bits, depends on chunk_rows, not on the number of threads. No output may share memory with another
+ * tensor. */
+typedef struct saker_linear_cross_entropy_args {
+    uint64_t struct_size;
+    const saker_tensor *x;            /* [..., H] float */
+    const saker_tensor *weight;       /* [V, H] of x's type */
+    const saker_tensor *target;       /* i32 or i64, [M] or x's leading shape */
+    const saker_tensor *bias;         /* ? [V] float */
+    const saker_tensor *class_weight; /* ? [V] float */
+    const saker_tensor *grad;         /* ? f32: gradient of loss, [M] (reduction none) or one element; absent: 1 */
+    const saker_tensor *loss;         /* ? out: f32, [M] or x's leading shape (reduction none), else one element */
+    const saker_tensor *lse;          /* ? out: f32, [M] or x's leading shape */
+    const saker_tensor *dx;           /* ? out: x's shape, float */
+    const saker_tensor *dweight;      /* ? out: [V, H] float */
+    const saker_tensor *dbias;        /* ? out: [V] float */
+    float label_smoothing;            /* 0 to 1 */
+    float z_loss;                     /* 0 or more */
+    float softcap;                    /* 0: none */
+    int32_t reduction;                /* saker_reduction */
+    int32_t has_ignore_index;         /* 1: ignore_index counts; 0: it is -100 */
+    int32_t accumulate;               /* 1: dweight += and dbias += */
+    int32_t allow_tf32;               /* 1: a GPU may round f32 to tf32 in the products */
+    int32_t reserved;                 /* 0 */
+    int64_t ignore_index;
+    int64_t chunk_rows; /* rows whose logits are held at once; 0: as said above */
+} saker_linear_cross_entropy_args;
+SAKER_API saker_status saker_linear_cross_entropy(saker_context *ctx, const saker_linear_cross_entropy_args *args);
 /* How a tensor with heads lies: batch B, sequence S, heads H, head size D. THD: the sequences of a batch one after the
  * other, T tokens in all; cu_seqlens says where each begins. */
 typedef enum saker_layout {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Include direction: core knows nothing above it; cpu and cuda know core; an op knows itself, core and the launch or table
-# header of a backend; kernels know their job header, job.h and their backend's vocabulary; cli, examples and bench know
+# Include direction: core knows nothing above it; cpu and cuda know core; an op knows itself, core, the launch or table
+# header of a backend, and the _op.h and _plan.h of operations that it is made of; kernels know their job header, job.h and their backend's vocabulary; cli, examples and bench know
 # saker.h alone (and the case tables). Usage: check_includes.sh [root]
 # SPDX-License-Identifier: Apache-2.0
 cd "${1:-$(dirname "$0")/..}" || exit 1
@@ -24,7 +24,7 @@ find src cli examples bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -
         if (file ~ /^src\/cuda\//) return "^(include/saker.h$|src/core/|src/cuda/)"
         if (file ~ /_cpu\.[ch]$/) return "^(src/core/(job|num|philox|tile).h$|src/cpu/(simd|gemm)/|src/cpu/(rows|quant).h$|" own ")"
         if (file ~ /\.cuh?$/) return "^(src/core/(job|philox).h$|src/cuda/[a-z0-9_]*\\.cuh$|" own ")"
-        if (file ~ /^src\/ops\//) return "^(include/saker.h$|src/core/|src/cuda/(launch|rows_plan).h$|src/cpu/table.h$|" own ")"
+        if (file ~ /^src\/ops\//) return "^(include/saker.h$|src/core/|src/cuda/(launch|rows_plan).h$|src/cpu/table.h$|src/ops/[a-z_/]*_(op|plan).h$|" own ")"
         return "^(include/saker.h$|tests/(suite|compare)|src/core/ops.def$|" own ")"
     }
     {

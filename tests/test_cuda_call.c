@@ -121,6 +121,57 @@ static void rms_norm_backward(void)
     NUMBER(fake_memory_live(), 0);
 }
 
+/* An operation made of others: the launches of all parts, in a captured stream too, one workspace, nothing waited for.
+ */
+static void parts_of_a_plan(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    int64_t rows[] = {600, 64}, matrix[] = {1000, 64}, one[] = {1};
+    saker_tensor x = saker_tensor_of(fake_memory(600 * 64 * 2, 0, 'd'), SAKER_BF16, 2, rows, NULL);
+    saker_tensor dx = saker_tensor_of(fake_memory(600 * 64 * 2, 0, 'd'), SAKER_BF16, 2, rows, NULL);
+    saker_tensor w = saker_tensor_of(fake_memory(1000 * 64 * 2, 0, 'd'), SAKER_BF16, 2, matrix, NULL);
+    saker_tensor dw = saker_tensor_of(fake_memory(1000 * 64 * 2, 0, 'd'), SAKER_BF16, 2, matrix, NULL);
+    saker_tensor t = saker_tensor_of(fake_memory(600 * 4, 0, 'd'), SAKER_I32, 1, rows, NULL);
+    saker_tensor db = saker_tensor_of(fake_memory(1000 * 4, 0, 'd'), SAKER_F32, 1, matrix, NULL);
+    saker_tensor loss = saker_tensor_of(fake_memory(4, 0, 'd'), SAKER_F32, 1, one, NULL);
+    const saker_linear_cross_entropy_args *args =
+        SAKER_ARGS(linear_cross_entropy, .x = &x, .weight = &w, .target = &t, .loss = &loss, .dx = &dx, .dweight = &dw,
+                   .dbias = &db, .reduction = SAKER_REDUCE_MEAN, .chunk_rows = 256);
+    char text[8192];
+    size_t bytes = 0;
+    fake_parameter_size(sizeof(skr_job_head));
+    if (!built_in(ctx, saker_linear_cross_entropy(ctx, args)))
+        return;
+    NUMBER(saker_explain(ctx, "linear_cross_entropy", args, text, sizeof text), SAKER_OK);
+    CHECK(strstr(text, "3 pieces of up to 256 rows") != NULL);
+    as_explained(text, 0);
+    NUMBER(fake_calls("cuMemAllocFromPoolAsync"), 1);
+    NUMBER(fake_calls("cuMemFreeAsync"), 1);
+    NUMBER(saker_workspace_bytes(ctx, "linear_cross_entropy", args, &bytes), SAKER_OK);
+    char *workspace = fake_memory(bytes, 0, 'd');
+    NUMBER(saker_context_set_workspace(ctx, workspace, bytes), SAKER_OK);
+    void *stream = fake_stream(0);
+    NUMBER(saker_context_set_stream(ctx, stream), SAKER_OK);
+    fake_capture(stream, 1);
+    const int first = fake_launches();
+    NUMBER(saker_linear_cross_entropy(ctx, args), SAKER_OK);
+    as_explained(text, first);
+    for (int i = first; i < fake_launches(); i++) {
+        const skr_job_head *head = (const skr_job_head *)fake_launch_at(i)->parameter;
+        const char *own = head->workspace;
+        CHECK(own >= workspace && own <= workspace + bytes && head->error_word == ctx->api->error_word(ctx->state));
+        NUMBER(fake_launch_at(i)->captured, 1);
+    }
+    fake_capture(stream, 0);
+    NUMBER(fake_capture_spoiled(), 0);
+    NUMBER(fake_calls("cuMemAllocFromPoolAsync"), 1);
+    NUMBER(saker_context_set_workspace(ctx, workspace, bytes - 1), SAKER_OK);
+    NUMBER(saker_linear_cross_entropy(ctx, args), SAKER_WORKSPACE);
+    saker_context_destroy(ctx);
+    NUMBER(fake_memory_live(), 0);
+}
+
 /* P7: check level 3 looks at pointers. */
 static void wrong_memory(void)
 {
@@ -315,6 +366,7 @@ int main(int argc, char **argv)
     static const scenario_row rows[] = {
         SCENARIO(rms_norm_forward),
         SCENARIO(rms_norm_backward),
+        SCENARIO(parts_of_a_plan),
         SCENARIO(wrong_memory),
         SCENARIO(call_cost),
         SCENARIO(attention_steps),

@@ -179,6 +179,7 @@ static const struct {
     {"gemm", " a ", "tma|few rows|vector f32 kk", NULL, NULL},
     {"gemm", " b ", "tma|few rows|vector", NULL, NULL},
     {"grouped_gemm", " a b ", "tma", NULL, NULL},
+    {"linear_cross_entropy", " weight ", "tma|few rows|vector", NULL, NULL}, /* x is planned run by run */
 };
 
 /* One of the words between bars. */

@@ -135,6 +135,7 @@ MIXED = {  # one of the tensors is meta, another is not
     "softmax": lambda: st.softmax(X, mask=X.to(META)),
     "softmax of meta": lambda: st.softmax(X.to(META), mask=X),
     "cross_entropy": lambda: st.cross_entropy(X, torch.zeros(4, dtype=torch.long, device=META)),
+    "linear_cross_entropy": lambda: st.linear_cross_entropy(X, X.to(META), torch.zeros(4, dtype=torch.long)),
     "embedding": lambda: st.embedding(torch.tensor([1]), X.to(META)),
 }
 

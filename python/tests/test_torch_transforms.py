@@ -27,6 +27,8 @@ CALLS = {  # of one tensor [3, 8]
     "mask": lambda t: st.softmax(WIDE[:3], mask=t),
     "silu": st.silu,
     "cross_entropy": lambda t: st.cross_entropy(t, IDS),
+    "linear_cross_entropy": lambda t: st.linear_cross_entropy(t, WIDE, IDS),
+    "linear_cross_entropy rows": lambda t: st.linear_cross_entropy(t, WIDE, IDS, reduction="none"),
     "rope": lambda t: st.rope(heads(t)),
     "rope norm": lambda t: st.rope(heads(t), q_weight=COLUMNS),
     "topk": lambda t: st.topk(t, 2, softmax=True)[0],

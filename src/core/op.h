@@ -131,6 +131,8 @@ typedef struct skr_step {
 
 enum { SKR_MAX_STEPS = 16, SKR_WHY_BYTES = 1024 };
 
+struct skr_part;
+
 typedef struct skr_plan {
     const char *variant; /* static text: what distinguishes the kernel, e.g. "bf16 two-pass" */
     size_t workspace_bytes;
@@ -141,8 +143,20 @@ typedef struct skr_plan {
      * maps cannot be made without one. */
     saker_status (*bind)(skr_call *call, void *job);
     void *bind_job;
+    /* An operation made of others has parts instead of steps: part() makes the one that is number i. Pure, as plan is;
+     * the workspace of all of them together is this plan's. */
+    int64_t n_parts;
+    saker_status (*part)(skr_call *call, const void *job, const skr_target *target, int64_t i, struct skr_part *out);
     char *why; /* NULL, or SKR_WHY_BYTES of text where plan may append reasons, one line each (explain) */
 } skr_plan;
+
+/* A part of a plan: a job of some operation's kernels and its plan. Made when its turn comes, so there can be any
+ * number of them; it arrives empty, and must stay where it is. */
+typedef struct skr_part {
+    int op_index; /* whose kernel it is */
+    skr_plan plan;
+    _Alignas(128) unsigned char job[SKR_JOB_BYTES]; /* its head is filled, too */
+} skr_part;
 
 __attribute__((format(printf, 2, 3))) void skr_why(skr_plan *plan, const char *format, ...);
 /* CPU: `bytes` of results go past the caches if they are many. Asked of the fields that are outputs by their kind

@@ -197,12 +197,35 @@ static saker_status take_workspace(skr_call *call, size_t bytes, void **memory)
     return SAKER_OK;
 }
 
+/* Makes part i of a plan that has them. */
+static saker_status make_part(skr_call *call, const prepared *p, int64_t i, skr_part *part)
+{
+    memset(part, 0, sizeof *part);
+    return p->plan.part(call, p->job, &call->ctx->target, i, part);
+}
+
+/* One after the other. What one leaves in the workspace the next reads, so nothing goes past the caches. */
+static saker_status run_parts(skr_call *call, const prepared *p)
+{
+    saker_context *ctx = call->ctx;
+    skr_part part;
+    if (ctx->target.past_bytes)
+        ((const skr_job_head *)p->job)->error_word[1] = 0;
+    for (int64_t i = 0; i < p->plan.n_parts; i++) {
+        SKR_TRY(make_part(call, p, i, &part));
+        if (part.plan.n_steps)
+            SKR_TRY(ctx->api->run(call, ctx->state, part.op_index, &part.plan, part.job));
+    }
+    return SAKER_OK;
+}
+
 static saker_status run(skr_call *call, int op_index, prepared *p)
 {
     saker_context *ctx = call->ctx;
     skr_job_head *head = (skr_job_head *)p->job;
     SKR_TRY(take_workspace(call, p->plan.workspace_bytes, &head->workspace));
-    saker_status status = ctx->api->run(call, ctx->state, op_index, &p->plan, p->job);
+    saker_status status =
+        p->plan.n_parts ? run_parts(call, p) : ctx->api->run(call, ctx->state, op_index, &p->plan, p->job);
     if (head->workspace && head->workspace != ctx->lent)
         ctx->api->scratch_give(ctx->state, head->workspace);
     return status;
@@ -285,19 +308,38 @@ saker_status saker_workspace_bytes(saker_context *ctx, const char *op, const voi
     return SAKER_OK;
 }
 
-static void describe(const skr_call *call, const prepared *p, char *text, size_t size)
+/* Text of a plan, as far as there is room. */
+typedef struct telling {
+    char *text;
+    int at, size, steps;
+} telling;
+
+static void tell_steps(const saker_context *ctx, const skr_plan *plan, telling *t)
+{
+    for (int i = 0; i < plan->n_steps && t->at < t->size; i++) {
+        char step[256];
+        ctx->api->describe(&plan->step[i], step, sizeof step);
+        int length = snprintf(t->text + t->at, (size_t)(t->size - t->at), "step %d: %s\n", t->steps++, step);
+        if (t->at + length >= t->size) /* whole lines only */
+            t->text[t->at] = 0;
+        t->at += length;
+    }
+}
+
+static void describe(skr_call *call, const prepared *p, char *text, size_t size)
 {
     const skr_plan *plan = &p->plan;
     saker_context *ctx = call->ctx;
-    int at = snprintf(text, size, "%s/%s %s\nworkspace: %zu bytes\n", call->op->info.name,
-                      ctx->api->level(ctx->state, index_of(&call->op->info)), plan->variant, plan->workspace_bytes);
-    for (int i = 0; i < plan->n_steps && at < (int)size; i++) {
-        char step[256];
-        ctx->api->describe(&plan->step[i], step, sizeof step);
-        at += snprintf(text + at, size - (size_t)at, "step %d: %s\n", i, step);
-    }
-    if (at < (int)size)
-        snprintf(text + at, size - (size_t)at, "%s", plan->why);
+    telling t = {.text = text, .size = size > INT32_MAX ? INT32_MAX : (int)size};
+    t.at = snprintf(text, size, "%s/%s %s\nworkspace: %zu bytes\n%s", call->op->info.name,
+                    ctx->api->level(ctx->state, index_of(&call->op->info)), plan->variant, plan->workspace_bytes,
+                    plan->n_parts ? plan->why : "");
+    tell_steps(ctx, plan, &t);
+    skr_part part;
+    for (int64_t i = 0; i < plan->n_parts && t.at < t.size && !make_part(call, p, i, &part); i++)
+        tell_steps(ctx, &part.plan, &t);
+    if (!plan->n_parts && t.at < t.size)
+        snprintf(text + t.at, (size_t)(t.size - t.at), "%s", plan->why);
 }
 
 saker_status saker_explain(saker_context *ctx, const char *op, const void *args, char *text, size_t size)

@@ -12,6 +12,7 @@
     y = saker.torch.linear(x, weight, bias, activation="gelu") # and matmul, scaled_matmul (float8, int8), grouped_matmul
     o = saker.torch.attention(q, k, v, causal=True)            # every mask and bias; flash_attn_func and others as drop-ins
     loss = saker.torch.cross_entropy(logits, target)           # in place of torch.nn.functional.cross_entropy
+    loss = saker.torch.linear_cross_entropy(x, weight, target) # of the logits x @ weight.T, which are never there as a whole
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -35,6 +36,7 @@ from ._embedding import embedding
 from ._gemm import grouped_matmul, Linear, linear, matmul, scaled_matmul
 from ._hadamard import hadamard
 from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
+from ._linear_cross_entropy import linear_cross_entropy
 from ._quantize import dequantize, quantize
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
 from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options

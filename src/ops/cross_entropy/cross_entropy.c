@@ -62,13 +62,7 @@ static const saker_field merge_fields[N_M_FIELDS] = {
 
 /* ---------------------------------------------------------------- check */
 
-typedef struct options {
-    float smoothing, z_loss, softcap;
-    int32_t reduction, has_ignore_index;
-    int64_t ignore_index, vocab_start, vocab;
-} options;
-
-static saker_status check_options(skr_call *call, const options *o)
+static saker_status check_options(skr_call *call, const skr_ce_options *o)
 {
     if (o->smoothing < 0 || o->smoothing > 1)
         return skr_fail(call, SAKER_INVALID_ARG, "label_smoothing is %g, expected 0 to 1", (double)o->smoothing);
@@ -115,7 +109,6 @@ static saker_status check_one(skr_call *call, const skr_view *v)
                     v->name, skr_shape_text(v, text));
 }
 
-/* Loss: one value a row, or the one number. */
 static saker_status add_loss(skr_call *call, skr_row_builder *b, const skr_view *v, int reduction, skr_rows *rows,
                              float **total)
 {
@@ -128,39 +121,52 @@ static saker_status add_loss(skr_call *call, skr_row_builder *b, const skr_view 
     return SAKER_OK;
 }
 
-/* The gradient of the loss: one for all has strides 0. */
-static saker_status add_grad(skr_call *call, skr_row_builder *b, const skr_view *v, int reduction, skr_rows *rows)
+saker_status skr_cross_entropy_add_loss(skr_call *call, skr_row_builder *b, const skr_view *v,
+                                        skr_cross_entropy_job *job)
 {
-    memset(rows, 0, sizeof *rows);
+    return add_loss(call, b, v, job->reduction, &job->loss, &job->total);
+}
+
+saker_status skr_cross_entropy_add_grad(skr_call *call, skr_row_builder *b, const skr_view *v,
+                                        skr_cross_entropy_job *job)
+{
+    memset(&job->grad, 0, sizeof job->grad);
     if (!v->present)
         return SAKER_OK;
-    if (reduction == SKR_REDUCE_NONE && !is_one(v))
-        return skr_rows_add_stat(call, b, v, rows);
+    if (job->reduction == SKR_REDUCE_NONE && !is_one(v))
+        return skr_rows_add_stat(call, b, v, &job->grad);
     SKR_TRY(check_one(call, v));
-    *rows = (skr_rows){.data = v->data, .type = v->type};
+    job->grad = (skr_rows){.data = v->data, .type = v->type};
     return SAKER_OK;
 }
 
-/* What forward and backward share; the builder is started. */
-static saker_status check_common(skr_call *call, const options *o, const skr_view *logits, const skr_view *target,
-                                 const skr_view *weight, skr_row_builder *b, skr_cross_entropy_job *job)
+saker_status skr_cross_entropy_set(skr_call *call, const skr_ce_options *o, int64_t n, skr_cross_entropy_job *job)
 {
-    if (logits->ndim < 1)
-        return skr_fail(call, SAKER_INVALID_ARG, "logits has no dimensions, expected at least 1 ([..., V])");
     SKR_TRY(check_options(call, o));
-    job->n = logits->shape[logits->ndim - 1];
+    job->n = n;
     job->start = o->vocab_start;
-    job->vocab = o->vocab ? o->vocab : job->n;
-    if (job->n > job->vocab - job->start)
-        return skr_fail(call, SAKER_INVALID_ARG,
-                        "logits has %lld columns from vocab_start %lld on, expected at most the %lld of vocab",
-                        (long long)job->n, (long long)job->start, (long long)job->vocab);
+    job->vocab = o->vocab ? o->vocab : n;
     job->ignore_index = o->has_ignore_index ? o->ignore_index : -100;
     job->smoothing = o->smoothing;
     job->k = job->vocab ? (float)((double)o->smoothing / (double)job->vocab) : 0.0f;
     job->z_loss = o->z_loss;
     job->softcap = o->softcap;
     job->reduction = o->reduction;
+    return SAKER_OK;
+}
+
+/* What forward and backward share; the builder is started. */
+static saker_status check_common(skr_call *call, const skr_ce_options *o, const skr_view *logits,
+                                 const skr_view *target, const skr_view *weight, skr_row_builder *b,
+                                 skr_cross_entropy_job *job)
+{
+    if (logits->ndim < 1)
+        return skr_fail(call, SAKER_INVALID_ARG, "logits has no dimensions, expected at least 1 ([..., V])");
+    SKR_TRY(skr_cross_entropy_set(call, o, logits->shape[logits->ndim - 1], job));
+    if (job->n > job->vocab - job->start)
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "logits has %lld columns from vocab_start %lld on, expected at most the %lld of vocab",
+                        (long long)job->n, (long long)job->start, (long long)job->vocab);
     SKR_TRY(check_weight(call, weight, job->vocab, &job->weight));
     skr_rows_start(b, logits);
     SKR_TRY(skr_rows_add(call, b, logits, &job->logits));
@@ -172,8 +178,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     static const skr_alias_pair allowed[] = {{LOGITS, DLOGITS}};
     const saker_cross_entropy_args *a = args;
     skr_cross_entropy_job *job = out;
-    options o = {a->label_smoothing,  a->z_loss,       a->softcap,     a->reduction,
-                 a->has_ignore_index, a->ignore_index, a->vocab_start, a->vocab};
+    skr_ce_options o = {a->label_smoothing,  a->z_loss,       a->softcap,     a->reduction,
+                        a->has_ignore_index, a->ignore_index, a->vocab_start, a->vocab};
     skr_row_builder b;
     memset(job, 0, sizeof *job);
     if (!v[LOSS].present && !v[LSE].present && !v[DLOGITS].present && !v[PARTIAL].present)
@@ -194,8 +200,8 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
                         (long long)job->vocab, (long long)job->n);
     SKR_TRY(skr_rows_add(call, &b, &v[DLOGITS], &job->dlogits));
     SKR_TRY(skr_rows_add_stat(call, &b, &v[LSE], &job->lse));
-    SKR_TRY(add_loss(call, &b, &v[LOSS], a->reduction, &job->loss, &job->total));
-    SKR_TRY(add_grad(call, &b, &v[GRAD], a->reduction, &job->grad));
+    SKR_TRY(skr_cross_entropy_add_loss(call, &b, &v[LOSS], job));
+    SKR_TRY(skr_cross_entropy_add_grad(call, &b, &v[GRAD], job));
     SKR_TRY(skr_rows_add_block(call, &b, &v[PARTIAL], SKR_CE_PARTIAL, &job->partial));
     SKR_TRY(skr_rows_merge(call, &b, &job->rows));
     SKR_TRY(skr_check_alias(call, v, N_TENSORS, allowed, sizeof allowed / sizeof *allowed));
@@ -208,15 +214,15 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
     static const skr_alias_pair allowed[] = {{B_LOGITS, B_DLOGITS}};
     const saker_cross_entropy_backward_args *a = args;
     skr_cross_entropy_job *job = out;
-    options o = {a->label_smoothing,  a->z_loss,       a->softcap,     a->reduction,
-                 a->has_ignore_index, a->ignore_index, a->vocab_start, a->vocab};
+    skr_ce_options o = {a->label_smoothing,  a->z_loss,       a->softcap,     a->reduction,
+                        a->has_ignore_index, a->ignore_index, a->vocab_start, a->vocab};
     skr_row_builder b;
     memset(job, 0, sizeof *job);
     SKR_TRY(check_common(call, &o, &v[B_LOGITS], &v[B_TARGET], &v[B_WEIGHT], &b, job));
     SKR_TRY(skr_rows_add(call, &b, &v[B_DLOGITS], &job->dlogits));
     SKR_TRY(skr_rows_add_stat(call, &b, &v[B_LSE], &job->lse));
     SKR_TRY(skr_rows_add_stat(call, &b, &v[B_DLSE], &job->dlse));
-    SKR_TRY(add_grad(call, &b, &v[B_GRAD], a->reduction, &job->grad));
+    SKR_TRY(skr_cross_entropy_add_grad(call, &b, &v[B_GRAD], job));
     SKR_TRY(skr_rows_merge(call, &b, &job->rows));
     SKR_TRY(skr_check_alias(call, v, B_TENSORS, allowed, sizeof allowed / sizeof *allowed));
     *empty = v[B_LOGITS].count == 0;
@@ -228,12 +234,12 @@ static saker_status check_merge(skr_call *call, const skr_view *v, const void *a
 {
     const saker_cross_entropy_merge_args *a = args;
     skr_cross_entropy_merge_job *job = out;
-    options o = {.smoothing = a->label_smoothing,
-                 .z_loss = a->z_loss,
-                 .reduction = a->reduction,
-                 .has_ignore_index = a->has_ignore_index,
-                 .ignore_index = a->ignore_index,
-                 .vocab = a->vocab};
+    skr_ce_options o = {.smoothing = a->label_smoothing,
+                        .z_loss = a->z_loss,
+                        .reduction = a->reduction,
+                        .has_ignore_index = a->has_ignore_index,
+                        .ignore_index = a->ignore_index,
+                        .vocab = a->vocab};
     memset(job, 0, sizeof *job);
     char text[192];
     SKR_TRY(check_options(call, &o));
@@ -274,50 +280,66 @@ static saker_status check_merge(skr_call *call, const skr_view *v, const void *a
 
 /* ---------------------------------------------------------------- plan */
 
-static void plan_steps(const skr_ce_room *room, bool convert, int64_t m, int64_t rows_per_task, skr_plan *plan)
+static void plan_steps(const skr_ce_room *room, bool convert, int64_t m, int64_t rows_per_task, int stages,
+                       skr_plan *plan)
 {
-    if (room->part_at >= 0 || convert)
+    if (stages & SKR_CE_STAGE_BEFORE && (room->part_at >= 0 || convert))
         skr_cpu_step(plan, SKR_CE_STEP_PREPARE, SKR_CE_PARTS);
-    if (m)
+    if (stages & SKR_CE_STAGE_ROWS && m)
         skr_cpu_step(plan, SKR_CE_STEP_ROWS, skr_ceil_div(m, rows_per_task));
-    if (room->loss_at >= 0) {
+    if (stages & SKR_CE_STAGE_AFTER && room->loss_at >= 0) {
         skr_cpu_step(plan, SKR_CE_STEP_SUM, SKR_CE_PARTS);
         skr_cpu_step(plan, SKR_CE_STEP_FINISH, 1);
     }
 }
 
+void skr_cross_entropy_take(skr_cross_entropy_job *job, const skr_target *target, int64_t *at)
+{
+    job->room = skr_ce_room_of(job->reduction, job->smoothing, job->rows.m, job->weight.data, job->total,
+                               job->dlogits.data, at);
+    bool convert = target->backend == SKR_CPU && job->weight.data && job->smoothing != 0 && job->weight.type != SKR_F32;
+    job->weight_at = convert ? skr_take(at, skr_mul(job->vocab, sizeof(float))) : -1;
+}
+
 /* Forward keeps the exponentials of a row, and the maxima of its chunks, for the gradient. */
 static saker_status plan_cpu(skr_call *call, skr_cross_entropy_job *job, const skr_target *target, bool backward,
-                             skr_plan *plan)
+                             int stages, int64_t at, skr_plan *plan)
 {
-    int64_t m = job->rows.m, n = job->n, at = 0;
+    int64_t m = job->rows.m, n = job->n;
     int64_t bytes = skr_row_bytes(&job->logits, n) + skr_row_bytes(&job->dlogits, n);
     plan->traffic_bytes = skr_mul(m, bytes);
     plan->variant = backward ? "rows" : job->dlogits.data ? "rows with gradient" : job->partial.data ? "shard" : "rows";
-    job->room = skr_ce_room_of(job->reduction, job->smoothing, m, job->weight.data, job->total, job->dlogits.data, &at);
-    bool convert = job->weight.data && job->smoothing != 0 && job->weight.type != SKR_F32;
-    job->weight_at = convert ? skr_take(&at, skr_mul(job->vocab, sizeof(float))) : -1;
-    bool keep = !backward && job->dlogits.data && m;
+    bool keep = !backward && job->dlogits.data && m && stages & SKR_CE_STAGE_ROWS;
     int64_t kept = keep ? skr_mul(n + skr_ceil_div(n, SKR_CE_CHUNK), sizeof(float)) : 0;
     job->exp_bytes = (int64_t)skr_align_up((size_t)kept, 256);
     job->exp_at = skr_take(&at, skr_mul(target->width, job->exp_bytes));
     job->rows_per_task = skr_rows_per_task(m, bytes, target->width);
-    plan_steps(&job->room, job->weight_at >= 0, m, job->rows_per_task, plan);
+    plan_steps(&job->room, job->weight_at >= 0, m, job->rows_per_task, stages, plan);
     return skr_take_done(call, at, plan);
+}
+
+saker_status skr_cross_entropy_plan(skr_call *call, skr_cross_entropy_job *job, const skr_target *target, int stages,
+                                    int64_t at, skr_plan *plan)
+{
+    if (target->backend == SKR_CUDA)
+        return skr_cross_entropy_plan_cuda(call, job, target, stages, at, plan);
+    return plan_cpu(call, job, target, false, stages, at, plan);
 }
 
 static saker_status plan(skr_call *call, void *job, const skr_target *target, skr_plan *out)
 {
-    if (target->backend == SKR_CUDA)
-        return skr_cross_entropy_plan_cuda(call, job, target, out);
-    return plan_cpu(call, job, target, false, out);
+    int64_t at = 0;
+    skr_cross_entropy_take(job, target, &at);
+    return skr_cross_entropy_plan(call, job, target, SKR_CE_STAGES, at, out);
 }
 
 static saker_status plan_backward(skr_call *call, void *job, const skr_target *target, skr_plan *out)
 {
+    int64_t at = 0;
     if (target->backend == SKR_CUDA)
         return skr_cross_entropy_backward_plan_cuda(call, job, target, out);
-    return plan_cpu(call, job, target, true, out);
+    skr_cross_entropy_take(job, target, &at);
+    return plan_cpu(call, job, target, true, SKR_CE_STAGE_BEFORE | SKR_CE_STAGE_ROWS, at, out);
 }
 
 static saker_status plan_merge(skr_call *call, void *out_job, const skr_target *target, skr_plan *out)
@@ -330,7 +352,7 @@ static saker_status plan_merge(skr_call *call, void *out_job, const skr_target *
     out->variant = "merge";
     job->room = skr_ce_room_of(job->reduction, job->smoothing, m, job->weight.data, job->total, false, &at);
     job->rows_per_task = skr_rows_per_task(m, bytes, target->width);
-    plan_steps(&job->room, false, m, job->rows_per_task, out);
+    plan_steps(&job->room, false, m, job->rows_per_task, SKR_CE_STAGES, out);
     return skr_take_done(call, at, out);
 }
 

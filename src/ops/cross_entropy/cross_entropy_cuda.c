@@ -199,16 +199,15 @@ static void plan_rows(const skr_cross_entropy_job *job, const skr_target *target
 }
 
 saker_status skr_cross_entropy_plan_cuda(skr_call *call, skr_cross_entropy_job *job, const skr_target *target,
-                                         skr_plan *plan)
+                                         int stages, int64_t at, skr_plan *plan)
 {
-    int64_t at = 0;
-    job->room = skr_ce_room_of(job->reduction, job->smoothing, job->rows.m, job->weight.data, job->total,
-                               job->dlogits.data, &at);
     plan->variant = "no rows";
-    plan_before(&job->room, 0, plan);
-    if (job->rows.m)
+    if (stages & SKR_CE_STAGE_BEFORE)
+        plan_before(&job->room, 0, plan);
+    if (stages & SKR_CE_STAGE_ROWS && job->rows.m)
         plan_rows(job, target, plan);
-    plan_after(&job->room, 0, plan);
+    if (stages & SKR_CE_STAGE_AFTER)
+        plan_after(&job->room, 0, plan);
     return skr_take_done(call, at, plan);
 }
 

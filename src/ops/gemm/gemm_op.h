@@ -58,6 +58,10 @@ skr_gemm_tag skr_gemm_tag_of(const skr_gemm_job *job, const char *level);
 /* The transposed product, where nothing forbids it. */
 bool skr_gemm_may_swap(const skr_gemm_job *job);
 void skr_gemm_swap(skr_gemm_job *job);
+/* The plain product d [m, n] = a [m, k] x b [k, n] of a job that is all zero but for its head; other options are the
+ * caller's to set. Operations that multiply matrices make parts of their plan of it. */
+void skr_gemm_product(skr_gemm_job *job, int64_t m, int64_t n, int64_t k, skr_gemm_matrix a, skr_gemm_matrix b,
+                      skr_gemm_matrix d);
 saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
 
 #endif

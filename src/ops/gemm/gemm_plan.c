@@ -374,6 +374,19 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
     return SAKER_OK;
 }
 
+void skr_gemm_product(skr_gemm_job *job, int64_t m, int64_t n, int64_t k, skr_gemm_matrix a, skr_gemm_matrix b,
+                      skr_gemm_matrix d)
+{
+    job->batch = (skr_row_space){.m = 1, .n_dims = 1, .dims = {1}};
+    job->m = m;
+    job->n = n;
+    job->k = k;
+    job->a = a;
+    job->b = b;
+    job->d = d;
+    job->alpha = 1;
+}
+
 saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan)
 {
     if (target->backend == SKR_CUDA)
