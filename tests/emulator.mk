@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 #   test-cuda-emulated   sixty cases of every operation against the oracle, counted by operation; EMULATE_ALL=--all: every case, EMULATE_OPS="rope": only these
+#                        of gemm also what cuts k over the blocks of a cluster, or in parts that a second kernel adds
 #                        attention with wide heads once more on a GPU with 99 KiB of shared memory a block, which has kernels of its own for them
 #
 # It shows wrong results, deadlocks, missing waits, misaligned and foreign addresses; nothing about speed or the order of memory operations.
@@ -46,6 +47,7 @@ test-cuda-emulated: $(EMU)/saker $(EMU)/libcuda.so.1
 	for op in $(EMULATE_OPS); do \
 	  one --op $$op $(EMULATE_ALL); \
 	  [ $$op != attention_backward ] || one --op $$op --nondeterministic $(if $(EMULATE_ALL),$(EMULATE_ALL),--all --case 140,136x2,1x); \
+	  [ $$op != gemm ] || one --op gemm --all --case '*x1000 r*'; \
 	  case $$op in attention) export SAKER_CUDA_ISA=sm80; one --op $$op $(if $(EMULATE_ALL),$(EMULATE_ALL),--all --case 140,136x2,1x); unset SAKER_CUDA_ISA;; esac; \
 	  case $$op in attention|attention_backward) export FAKE_CUDA_SM=89; one --op $$op --all --case 'wide*drop*'; unset FAKE_CUDA_SM;; esac; \
 	done; echo "$$passed passed, $$failed failed, 0 skipped"; [ $$failed = 0 ]

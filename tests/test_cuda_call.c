@@ -127,13 +127,13 @@ static void parts_of_a_plan(void)
 {
     load_fake("");
     saker_context *ctx = made(0, NULL);
-    int64_t rows[] = {600, 64}, matrix[] = {1000, 64}, one[] = {1};
+    int64_t rows[] = {600, 64}, matrix[] = {1001, 64}, one[] = {1};
     saker_tensor x = saker_tensor_of(fake_memory(600 * 64 * 2, 0, 'd'), SAKER_BF16, 2, rows, NULL);
     saker_tensor dx = saker_tensor_of(fake_memory(600 * 64 * 2, 0, 'd'), SAKER_BF16, 2, rows, NULL);
-    saker_tensor w = saker_tensor_of(fake_memory(1000 * 64 * 2, 0, 'd'), SAKER_BF16, 2, matrix, NULL);
-    saker_tensor dw = saker_tensor_of(fake_memory(1000 * 64 * 2, 0, 'd'), SAKER_BF16, 2, matrix, NULL);
+    saker_tensor w = saker_tensor_of(fake_memory(1001 * 64 * 2, 0, 'd'), SAKER_BF16, 2, matrix, NULL);
+    saker_tensor dw = saker_tensor_of(fake_memory(1001 * 64 * 2, 0, 'd'), SAKER_BF16, 2, matrix, NULL);
     saker_tensor t = saker_tensor_of(fake_memory(600 * 4, 0, 'd'), SAKER_I32, 1, rows, NULL);
-    saker_tensor db = saker_tensor_of(fake_memory(1000 * 4, 0, 'd'), SAKER_F32, 1, matrix, NULL);
+    saker_tensor db = saker_tensor_of(fake_memory(1001 * 4, 0, 'd'), SAKER_F32, 1, matrix, NULL);
     saker_tensor loss = saker_tensor_of(fake_memory(4, 0, 'd'), SAKER_F32, 1, one, NULL);
     const saker_linear_cross_entropy_args *args =
         SAKER_ARGS(linear_cross_entropy, .x = &x, .weight = &w, .target = &t, .loss = &loss, .dx = &dx, .dweight = &dw,
@@ -145,6 +145,9 @@ static void parts_of_a_plan(void)
         return;
     NUMBER(saker_explain(ctx, "linear_cross_entropy", args, text, sizeof text), SAKER_OK);
     CHECK(strstr(text, "3 pieces of up to 256 rows") != NULL);
+    /* 1001 columns are no whole vectors, but their rows have room for them. */
+    CHECK(strstr(text, "skr_linear_cross_entropy_ends") != NULL && strstr(text, "skr_cross_entropy_rows") != NULL);
+    CHECK(strstr(text, "second kernel") == NULL);
     as_explained(text, 0);
     NUMBER(fake_calls("cuMemAllocFromPoolAsync"), 1);
     NUMBER(fake_calls("cuMemFreeAsync"), 1);
@@ -170,6 +173,33 @@ static void parts_of_a_plan(void)
     NUMBER(saker_linear_cross_entropy(ctx, args), SAKER_WORKSPACE);
     saker_context_destroy(ctx);
     NUMBER(fake_memory_live(), 0);
+}
+
+/* c in aligned rows is added by the kernel that multiplies, others by a second one out of the workspace. */
+static void gemm_with_c(void)
+{
+    load_fake("");
+    saker_context *ctx = made(0, NULL);
+    int64_t shape[] = {512, 512}, columns[] = {1, 512};
+    saker_tensor a = saker_tensor_of(fake_memory(512 * 512 * 2, 0, 'd'), SAKER_BF16, 2, shape, NULL), b = a;
+    saker_tensor rows = saker_tensor_of(fake_memory(512 * 512 * 4 + 8, 0, 'd'), SAKER_F32, 2, shape, NULL);
+    saker_tensor turned = rows, moved = rows, d = rows;
+    const saker_tensor *c[] = {&rows, &turned, &moved};
+    turned.strides = columns;
+    moved.byte_offset = 8;
+    d.data = fake_memory(512 * 512 * 4, 0, 'd');
+    for (int i = 0; i < 4; i++) { /* the last one: d is c */
+        const saker_gemm_args *args = SAKER_ARGS(gemm, .a = &a, .b = &b, .c = c[i % 3], .d = i < 3 ? &d : &rows,
+                                                 .beta = 1, .schedule = SAKER_GEMM_PERSISTENT);
+        const int first = fake_launches();
+        size_t bytes = 0;
+        if (!built_in(ctx, saker_gemm(ctx, args)))
+            return;
+        NUMBER(fake_launches() - first, i % 3 ? 2 : 1);
+        NUMBER(saker_workspace_bytes(ctx, "gemm", args, &bytes), SAKER_OK);
+        NUMBER(bytes > 0, i % 3 > 0);
+    }
+    saker_context_destroy(ctx);
 }
 
 /* P7: check level 3 looks at pointers. */
@@ -367,6 +397,7 @@ int main(int argc, char **argv)
         SCENARIO(rms_norm_forward),
         SCENARIO(rms_norm_backward),
         SCENARIO(parts_of_a_plan),
+        SCENARIO(gemm_with_c),
         SCENARIO(wrong_memory),
         SCENARIO(call_cost),
         SCENARIO(attention_steps),

@@ -85,6 +85,27 @@ class BiasGelu(Product):
         return lambda a, weight, bias: F.gelu(F.linear(a, weight, bias))
 
 
+class Residual(Product):
+    """A linear layer's output added to what comes past it."""
+
+    def traffic(self, dtype, m, n):
+        return (3 * m * n + n * n) * TYPES[dtype].itemsize, 3, 1
+
+    def tensors(self, dtype, m, n, device, generator):
+        return {**super().tensors(dtype, m, n, device, generator), "c": draw(generator, dtype, device, m, n)}
+
+    def arguments(self, t):
+        return {**super().arguments(t), "c": t["c"], "beta": 1.0}
+
+    def function(self):
+        return lambda a, weight, c: torch.addmm(c, a, weight.t())
+
+    def error(self, t):
+        rows = some_rows(len(t["a"]))
+        want = t["c"][rows].double() + t["a"][rows].double() @ t["weight"].double().t()
+        return rows_error(t["d"][rows], want)
+
+
 class SwiGLU(Product):
     """weight is [2n, n]: gate and up."""
 
@@ -179,6 +200,34 @@ class Shape(Product):
         }
 
 
+class WeightGradient(Shape):
+    """m x n of f32, to which a layer's gradient from k tokens is added: of halves, which lie with m and n along memory."""
+
+    def __init__(self, m, n, k):
+        super().__init__(m, n, k, "mn")
+        self.label = f"gemm_weight_gradient_{m}x{n}x{k}"
+
+    def shapes(self, kind, device, types, widths):
+        return super().shapes(kind, device, [t for t in types if t != "f32"], widths)
+
+    def traffic(self, dtype, m, n):
+        return (m * self.k + n * self.k) * TYPES[dtype].itemsize + 2 * m * n * 4, 3, 1
+
+    def tensors(self, dtype, m, n, device, generator):
+        t = super().tensors(dtype, m, n, device, generator)
+        return {**t, "c": draw(generator, "f32", device, m, n), "d": torch.empty(m, n, device=device)}
+
+    def arguments(self, t):
+        return {**super().arguments(t), "c": t["c"], "beta": 1.0}
+
+    def function(self):
+        return lambda a, weight, c: torch.addmm(c, a, weight.t(), out_dtype=torch.float32)
+
+    def error(self, t):
+        rows = some_rows(len(t["a"]))
+        return rows_error(t["d"][rows], t["c"][rows].double() + t["a"][rows].double() @ t["weight"].double().t())
+
+
 class Fp8(Shape):
     """e4m3 to bf16 beside torch._scaled_mm with the same accumulation: scales of the tensors, or of rows and columns."""
 
@@ -248,6 +297,7 @@ class Fp8Blocks(Fp8):
 
 
 OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8"), Tf32("gemm_tf32")]
+OPS += [Residual("gemm_residual"), WeightGradient(4096, 4096, 8192), WeightGradient(14336, 4096, 8192)]
 OPS += [Product("gemm_m1", 1, 4096), Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
 OPS += [Shape(4096, 4096, 4096, layout) for layout in ("kn", "mk", "mn")]
 OPS += [Shape(16384, 4096, 4096), Shape(4096, 14336, 4096), Shape(1536, 1536, 16384), Shape(4864, 4096, 8256)]

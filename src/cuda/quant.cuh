@@ -35,8 +35,8 @@ template <int MANT, int BIAS, uint32_t MAX> SKR_DEVICE uint32_t fp8_by_hand(floa
 #define SKR_SM90(instruction) "// sm_90: " instruction
 #endif
 
-/* Whether the GPU has instructions for fp8. A portable file passes the front end once for all GPUs: ptxas learns it, and
- * leaves out what does not apply (tools/portable_fatbin.sh). */
+/* Whether the GPU has instructions for fp8. A portable file passes the front end once for all GPUs: ptxas learns it,
+ * and leaves out what does not apply (tools/portable_fatbin.sh). */
 SKR_DEVICE bool converts_fp8()
 {
 #if __CUDA_ARCH__ >= 900

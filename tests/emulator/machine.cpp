@@ -145,17 +145,17 @@ alignas(4096) char arena[RANKS][SHARED];
 uint32_t placed = DYNAMIC;
 std::vector<char *> stacks;
 std::vector<fiber> fibers;
-int current;
+int current, live[RANKS];
 void *scheduler;
 void (*kernel)(const void *);
 const void *job;
 const char *kernel_name;
 unsigned n_threads, n_blocks;
 uint64_t progress; /* grows when anything happens that others may wait for */
-meeting named[RANKS][NAMED], warpgroup[RANKS][WARPS / 4], cluster, warp_in[RANKS][WARPS], warp_out[RANKS][WARPS];
+std::vector<meeting> named[RANKS]; /* at() ends the program where a barrier does not exist */
+meeting warpgroup[RANKS][WARPS / 4], cluster, warp_in[RANKS][WARPS], warp_out[RANKS][WARPS];
 uint32_t warp_words[RANKS][WARPS][32][EMU_WORDS];
 bool block_any[RANKS][2];
-int live[RANKS];
 std::map<uint32_t, memory_barrier> barriers[RANKS];
 std::vector<delivery> on_their_way;
 
@@ -278,12 +278,12 @@ void emu_warp(uint32_t (&words)[EMU_WORDS], emu_warp_function fn)
 
 void emu_bar(int id, int threads)
 {
-    meet(named[me().rank][id], threads);
+    meet(named[me().rank].at((size_t)id), threads);
 }
 
 void emu_bar_pass(int id, int threads)
 {
-    arrive(named[me().rank][id], threads);
+    arrive(named[me().rank].at((size_t)id), threads);
 }
 
 void emu_block_barrier()
@@ -628,11 +628,11 @@ static void start_cluster(unsigned first)
     while (stacks.size() < n)
         stacks.push_back((char *)malloc(STACK));
     fibers.assign(n, fiber());
-    memset(named, 0, sizeof named);
     memset(warpgroup, 0, sizeof warpgroup);
     cluster = {};
     for (unsigned r = 0; r < n_blocks; r++) {
         memset(arena[r], 0xff, DYNAMIC);
+        named[r].assign(NAMED, {});
         barriers[r].clear();
         live[r] = (int)n_threads;
     }

@@ -74,7 +74,9 @@ enum { SKR_GEMM_KEPT, SKR_GEMM_STEPWISE, SKR_GEMM_SCALED };
 #define SKR_GEMM_SPREADS(a_type, sums, columns)                                                                        \
     ((a_type) != SKR_I8 && (sums) != SKR_GEMM_SCALED && ((columns) == 64 || (columns) == 128))
 /* skr_gemm_work.plain. */
-enum { SKR_GEMM_ONE_FACTOR = 1, SKR_GEMM_ROWS_AND_COLUMNS };
+enum { SKR_GEMM_ONE_FACTOR = 1, SKR_GEMM_ROWS_AND_COLUMNS, SKR_GEMM_FACTOR_AND_C };
+/* The type of halves that the Hopper kernel of that type of a takes for c beside one factor; SKR_F32: none. */
+#define SKR_GEMM_C_OF(a_type) ((a_type) == SKR_F16 || (a_type) == SKR_BF16 ? (a_type) : SKR_F32)
 
 SKR_INLINE bool skr_gemm_is_fp8(int type)
 {
@@ -128,6 +130,7 @@ typedef struct skr_gemm_job {
     int32_t scaling, act, gated, bias_rows, accumulate, exact; /* exact: d is i32 */
     int32_t schedule, allow_tf32, fast_accum, b_packed;
     int32_t turned; /* the product is the transposed one: a is the caller's b */
+    int32_t d_gaps; /* what lies between rows of d, and behind the last, may be written up to 16 bytes' end */
     skr_param gather,
         scatter; /* grouped: row r of the product is row gather[r] of a, and goes to row scatter[r] of d */
     int64_t gather_rows, scatter_rows;

@@ -56,6 +56,8 @@ extern suite_list gemm_list;
 void gemm_case(spec s);
 /* Those that CUDA's tensor core kernels are tried with. */
 void gemm_cuda_cases(void);
+/* Of those, the ones about the ways in which d is written. */
+void gemm_cuda_out_cases(void);
 /* Combinations that nobody thought of. */
 void gemm_random_cases(void);
 

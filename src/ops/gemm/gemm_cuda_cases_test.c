@@ -45,67 +45,10 @@ static void middle_tile_cases(void)
             s.cuda = kinds[i].kernel;
             s.bias = options ? SAKER_F32 : 0;
             s.act = options ? SAKER_ACT_SILU : 0;
-            s.c = options == 2 ? SAKER_F32 : 0; /* through the workspace */
+            s.c = options == 2 ? SAKER_F32 : 0; /* in rows the kernel adds it, in columns a second one */
             s.beta = options == 2 ? 0.5f : 0.0f;
             gemm_case(s);
         }
-}
-
-/* Bias, GELU and SiLU's gates in tiles of 256 columns, which have code of their own. */
-static void wide_function_cases(void)
-{
-    static const struct {
-        saker_type type, d, bias;
-        int act, gated, bias_rows;
-        float alpha; /* 2000: gates that the short formula does not take */
-        const char *kernel;
-        int k; /* 64 (i8: 128) are a step */
-    } all[] = {
-        {SAKER_BF16, SAKER_BF16, SAKER_BF16, SAKER_ACT_NONE, 0, 0, 0, "tma bf16 kk 128x256", 136},
-        {SAKER_BF16, SAKER_BF16, SAKER_BF16, SAKER_ACT_GELU, 0, 0, 0, "tma bf16 kk 128x256", 16},
-        {SAKER_BF16, SAKER_BF16, 0, SAKER_ACT_GELU, 0, 0, 3, "tma bf16 kk 128x256", 16},
-        {SAKER_BF16, SAKER_F16, SAKER_F32, SAKER_ACT_GELU, 0, 1, 0, "tma bf16 kk 128x256", 16},
-        {SAKER_BF16, SAKER_F32, SAKER_F32, SAKER_ACT_GELU, 0, 0, 0, "tma bf16 kk 128x256", 16},
-        {SAKER_BF16, SAKER_BF16, 0, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 0, "tma bf16 kk 128x256", 72},
-        {SAKER_BF16, SAKER_BF16, SAKER_F32, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 2000, "tma bf16 kk 128x256", 16},
-        {SAKER_F16, SAKER_BF16, SAKER_F16, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 0, "tma f16 kk 128x256", 16},
-        {SAKER_F16, SAKER_F16, SAKER_F16, SAKER_ACT_GELU, 0, 0, 0, "tma f16 kk 128x256", 16},
-        {SAKER_I8, SAKER_BF16, SAKER_F32, SAKER_ACT_GELU, 0, 0, 0, "tma i8 kk 128x256", 144},
-        {SAKER_I8, SAKER_F16, SAKER_F32, SAKER_ACT_SILU, SAKER_GATED_HALVES, 0, 0, "tma i8 kk 128x256", 16},
-    };
-    foreach (i, all) {
-        spec s = {.a = all[i].type, .b = all[i].type, .d = all[i].d, .m = 1032, .n = 5904, .lb = COLS};
-        s.scaling = all[i].type == SAKER_I8 ? SAKER_GEMM_SCALE_ROW_COLUMN : 0;
-        s.bias = all[i].bias;
-        s.act = all[i].act;
-        s.gated = all[i].gated;
-        s.bias_rows = all[i].bias_rows;
-        s.alpha = all[i].alpha;
-        s.k = all[i].k;
-        s.cuda = all[i].kernel;
-        gemm_case(s);
-    }
-}
-
-/* Rows of d begin at a multiple of 16 bytes and do not end at one: the copy engine would write past them. */
-static void ragged_end_cases(void)
-{
-    static const struct {
-        saker_type type, d;
-        int m, n, ld;
-    } ends[] = {{SAKER_BF16, SAKER_BF16, 1, 100, ROWS},
-                {SAKER_F16, SAKER_F16, 1, 2, ROWS},
-                {SAKER_BF16, SAKER_F16, 1, 7, ROWS},
-                {SAKER_F16, SAKER_F16, 3, 123, GAPS},
-                {SAKER_E4M3, SAKER_BF16, 130, 11, GAPS}};
-    foreach (i, ends) {
-        spec s = {.a = ends[i].type, .b = ends[i].type, .d = ends[i].d, .m = ends[i].m, .n = ends[i].n, .k = 64};
-        s.lb = COLS;
-        s.ld = ends[i].ld;
-        s.schedule = SAKER_GEMM_PERSISTENT;
-        s.cuda = "tma";
-        gemm_case(s);
-    }
 }
 
 /* Few tiles and many k's: k is cut over the blocks of a cluster. The last rows are one warpgroup's or both's, the last
@@ -672,12 +615,11 @@ void gemm_cuda_cases(void)
 {
     tma_cases();
     middle_tile_cases();
-    ragged_end_cases();
-    wide_function_cases();
     fp8_cases();
     few_cases();
     spread_cases();
     last_box_cases();
+    gemm_cuda_out_cases();
     mma_cases();
     fma_cases();
 }

@@ -134,6 +134,13 @@ SKR_DEVICE float gemm_load(const skr_gemm_matrix &t, int64_t begin, int64_t m, i
     return any_load1(t.at.type, (const char *)t.at.data + i * skr_type_bytes(t.at.type));
 }
 
+/* Where row m of c is, from column n on; c's columns are neighbours. */
+SKR_DEVICE const char *gemm_c_at(const skr_gemm_job &job, int64_t z, int64_t m, int64_t n)
+{
+    return (const char *)job.c.at.data +
+           (gemm_batch::at(job, job.c, z) + m * job.c.row + n) * skr_type_bytes(job.c.at.type);
+}
+
 SKR_DEVICE void gemm_store(const skr_gemm_matrix &t, int64_t begin, int64_t m, int64_t n, float f)
 {
     int64_t i = begin + m * t.row + n * t.at.col_stride;

@@ -63,7 +63,7 @@ static double choose_cluster(const skr_target *target, skr_gemm_work *t)
 /* Eight neighbours of a row of d are one store, and no option but those of gemm_few_vectors. */
 static bool in_vectors(const skr_gemm_job *job)
 {
-    return skr_gemm_writes_itself(job) && !(job->bias.data && job->bias_rows) &&
+    return skr_gemm_writes_itself(job) && !job->c.at.data && !(job->bias.data && job->bias_rows) &&
            (job->gated ? job->n / 2 : job->n) % 8 == 0;
 }
 

@@ -72,7 +72,7 @@ struct gemm_group_ring {
 template <int T, bool AT, bool BT, bool KS> struct gemm_groups_tma
     : gemm_tma<T, T, SKR_GEMM_KEPT, 128, AT, BT, SKR_GEMM_GROUP_ROWS> {
     typedef gemm_tma<T, T, SKR_GEMM_KEPT, 128, AT, BT, SKR_GEMM_GROUP_ROWS> product;
-    typedef gemm_tma_out<float, 128, true> out_type;
+    typedef gemm_tma_out<float, 128, -1, true> out_type;
     using product::advance, product::base, product::sharers, product::empty, product::full, product::job;
     using product::out, product::rank;
     static constexpr int BN = 128, BK = product::BK, BLOCK = 64, PANEL = product::PANEL, STAGE = product::STAGE;

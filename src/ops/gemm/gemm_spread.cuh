@@ -25,7 +25,7 @@ template <int BN> struct gemm_spread {
 
     __device__ __forceinline__ static void meet(int threads)
     {
-        asm volatile("bar.sync 3, %0;" ::"r"(threads) : "memory");
+        asm volatile("bar.sync %0, %1;" ::"n"(3), "r"(threads) : "memory");
     }
 
     /* Columns that a block owns, in eights. */

@@ -21,12 +21,12 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
     typedef gemm_stages<A, B, BM, BN, AT, BT, 4 * 48 * 1024> stages;
     using typename stages::mma;
     typedef typename mma::sum S;
-    typedef gemm_tma_out<S, BN> out_type;
+    static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
+    typedef gemm_tma_out<S, BN, SCALED ? -1 : SKR_GEMM_C_OF(A)> out_type;
     typedef gemm_step_scales<BN> scale_type;
     typedef gemm_spread<BN> spread_type;
     using stages::A_BYTES, stages::STAGE, stages::STAGES, stages::PANEL;
     using stages::advance, stages::base, stages::empty, stages::full, stages::release, stages::sharers;
-    static constexpr bool STEPWISE = SUMS != SKR_GEMM_KEPT, SCALED = SUMS == SKR_GEMM_SCALED;
     static constexpr bool SPREADS = SKR_GEMM_SPREADS(A, SUMS, BN) && BM == SKR_GEMM_TMA_ROWS;
     static constexpr int BYTES = A == SKR_F32 ? 4 : A == SKR_F16 || A == SKR_BF16 ? 2 : 1;
     static constexpr int BK = SKR_GEMM_TMA_BYTES / BYTES, OUT = out_type::BYTES;
@@ -154,8 +154,20 @@ template <int A, int B, int SUMS, int BN, bool AT, bool BT, int BM = SKR_GEMM_TM
             else
                 load_rest(w, AT || rows ? job.work.a : job.work.a_rest, BT || left ? job.work.b : job.work.b_rest,
                           BT || right ? job.work.b : job.work.b_rest, stage, phase);
+            if (!SCALED && job.c.at.data && w.slot < 0)
+                ask_for_c(w);
         }
         stay(stage, phase);
+    }
+
+    /* L2 gets the tile's part of c from memory while its last steps are multiplied. */
+    __device__ __forceinline__ void ask_for_c(const gemm_work &w) const
+    {
+        const int bytes = skr_type_bytes(job.c.at.type), width = min(BN, (int)job.n - w.col) * bytes / 16 * 16;
+        const int rows = min(BM, (int)job.m - w.row);
+        const char *from = gemm_c_at(job, w.z, w.row, w.col);
+        for (int r = 0; r < rows && width; r++, from += job.c.row * bytes)
+            bulk_prefetch(from, width);
     }
 
     /* The steps of a tile that does not end inside of a and b, by the maps of what there is of it. */

@@ -170,6 +170,22 @@ static bool is_half(const skr_gemm_matrix *m)
     return m->at.type == SKR_F16 || m->at.type == SKR_BF16;
 }
 
+/* c is nothing that the kernels could not add: floats, in rows that the copy engine may be asked for. */
+static bool adds_c(const skr_gemm_job *job)
+{
+    const skr_gemm_matrix *c = &job->c;
+    int bytes = skr_type_bytes(c->at.type);
+    int64_t bits = (int64_t)(uintptr_t)c->at.data;
+    if (!c->at.data)
+        return true;
+    if (job->m > 1)
+        bits |= c->row * bytes;
+    if (job->batch.m > 1)
+        bits |= c->at.stride[0] * bytes;
+    return !job->exact && !job->gated && job->scaling != SKR_GEMM_BLOCK && (is_half(c) || c->at.type == SKR_F32) &&
+           (c->at.col_stride == 1 || job->n == 1) && bits % 16 == 0;
+}
+
 bool skr_gemm_writes_itself(const skr_gemm_job *job)
 {
     const skr_gemm_matrix *d = &job->d;
@@ -179,9 +195,9 @@ bool skr_gemm_writes_itself(const skr_gemm_job *job)
         bits |= d->row * bytes;
     if (job->batch.m > 1)
         bits |= d->at.stride[0] * bytes;
-    if (is_half(d)) /* the copy engine writes whole sixteens, zeros behind a row's end */
+    if (is_half(d) && !job->d_gaps) /* the copy engine writes whole sixteens, zeros behind a row's end */
         bits |= width * bytes;
-    return !job->c.at.data && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
+    return adds_c(job) && !job->pre.at.data && !job->saved.at.data && !job->dbias.data &&
            job->gated != SKR_GEMM_INTERLEAVED && !(job->exact && job->bias.data) &&
            (d->at.col_stride == 1 || width == 1) && bits % 16 == 0;
 }
@@ -190,6 +206,11 @@ int skr_gemm_plain_of(const skr_gemm_job *job)
 {
     if (job->bias.data || job->act || job->gated || !is_half(&job->d))
         return 0;
+    if (job->c.at.data)
+        return is_half(&job->c) && job->c.at.type == SKR_GEMM_C_OF(job->a.at.type) &&
+                       job->scaling != SKR_GEMM_ROW_COLUMN
+                   ? SKR_GEMM_FACTOR_AND_C
+                   : 0;
     return job->scaling == SKR_GEMM_ROW_COLUMN ? SKR_GEMM_ROWS_AND_COLUMNS : SKR_GEMM_ONE_FACTOR;
 }
 
@@ -247,8 +268,11 @@ static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[3])
     const char *bad = skr_gemm_box(job, &a, job->m, job->k, t->at, t->at ? 64 : SKR_GEMM_TMA_ROWS, &out[0]);
     if (!bad)
         bad = skr_gemm_box(job, &b, job->k, job->n, !t->bt, t->bt ? 64 : t->columns / 2, &out[1]);
+    int64_t width = job->gated ? job->n / 2 : job->n;
+    if (job->d_gaps) /* the copy engine writes whole sixteens */
+        width = skr_mul(skr_ceil_div(width, 8), 8);
     if (!bad && t->store)
-        bad = skr_gemm_box(job, &job->d, job->m, job->gated ? job->n / 2 : job->n, false, 64, &out[2]);
+        bad = skr_gemm_box(job, &job->d, job->m, width, false, 64, &out[2]);
     return bad;
 }
 

@@ -3,9 +3,9 @@
  *
  *   slot    to the workspace, for gemm_finish.cuh to add up and to do the rest
  *   exact   d of i32
- *   panels  d of 16 bits without a function; in tiles of 256 columns also with GELU, or SiLU's gates; tiles whose
- *           width is not a multiple of 64 have no way out but this with one factor
- *   full    every activation, gates in halves, d of f32: 32 results of a thread at a time, so that the code of the
+ *   panels  d of 16 bits without a function, with c of the operands' type; in tiles of 256 columns also with GELU, or
+ *           SiLU's gates; tiles whose width is not a multiple of 64 have no way out but this with one factor
+ *   full    every activation, gates in halves, c, d of f32: 32 results of a thread at a time, so that the code of the
  *           functions is there once
  *
  * A thread reads scales and bias of two columns, before the sums are made where there are registers for them, and finds
@@ -21,7 +21,9 @@
 #include "gemm_epilogue.cuh"
 #include "gemm_work.cuh"
 
-template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
+/* C: the type of halves that a product without other options adds as it is written (SKR_F32: none), all else of c goes
+ * through `full`; -1: c is left to gemm_finish.cuh (with scales along k there are no registers for it). */
+template <class S, int BN, int C, bool GROUPS = false> struct gemm_tma_out {
     static constexpr int PANEL = 64 * 128; /* 64 rows of 128 bytes */
     static constexpr int BYTES = 2 * PANEL;
     static constexpr int PARTS = BN / 64; /* of `full`: 64 columns of b each */
@@ -67,17 +69,19 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
             exact(d, row, w.col, w.z);
         } else if (job.work.plain == SKR_GEMM_ONE_FACTOR) {
             panels<SKR_ACT_NONE, BN>(d, gemm_one_factor(job), row, w.col, w.z);
+        } else if (C > SKR_F32 && job.work.plain == SKR_GEMM_FACTOR_AND_C) {
+            panels<SKR_ACT_NONE, BN, true>(d, gemm_one_factor(job), row, w.col, w.z);
         } else {
             float(&x)[BN / 2] = reinterpret_cast<float(&)[BN / 2]>(d);
             const bool adjusted = !LEAN || (!GROUPS && job.work.plain);
             share(o);
             if (adjusted)
                 adjust<BN / 2>(o, 0, d, x);
-            if (adjusted && !job.act && !job.gated && job.work.store)
+            if (adjusted && !job.act && !job.gated && !has_c() && job.work.store)
                 panels<SKR_ACT_NONE, BN>(x, 1.0f, row, w.col, w.z);
             else if (job.gated && !usual_gates(x, row, w.col, w.z))
                 full<true>(x, o, row, w.col, w.z);
-            else if (!job.gated && !usual_function(x, row, w.col, w.z))
+            else if (!job.gated && (has_c() || !usual_function(x, row, w.col, w.z)))
                 full<false>(x, o, row, w.col, w.z);
         }
     }
@@ -251,10 +255,10 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
         }
     }
 
-    /* ACT of WIDTH columns times a factor. Panels are written one or two at a time, those that are alone into the two
-     * in turn. Where the width is not a multiple of a panel's, the last one begins early and writes columns of the one
-     * before again: the copy engine's box stays the same. */
-    template <int ACT, int WIDTH, class V>
+    /* ACT of WIDTH columns times a factor; ADDS: and beta * c. Panels are written one or two at a time, those that are
+     * alone into the two in turn. Where the width is not a multiple of a panel's, the last one begins early and writes
+     * columns of the one before again: the copy engine's box stays the same. */
+    template <int ACT, int WIDTH, bool ADDS = false, class V>
     __device__ __forceinline__ void panels(const V (&x)[BN / 2], float factor, int row, int col, int z) const
     {
         static_assert(ACT == SKR_ACT_NONE || ACT == SKR_ACT_GELU, "one formula for all numbers");
@@ -267,12 +271,17 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 staging_free<0>();
             else
                 staging_free<1>();
+            uint32_t c[4][4]; /* of four times 16 columns */
 #pragma unroll
             for (int j = 0; j < 4 * PANELS; j++) { /* 16 columns each */
                 float y[8];
+                if (ADDS && j % 4 == 0)
+                    load_c(z, row, col + first + j * 16, c);
 #pragma unroll
                 for (int i = 0; i < 8; i++)
                     y[i] = act_value<ACT, true>((float)x[first / 2 + j * 8 + i] * factor, 0.0f);
+                if (ADDS)
+                    add_words(c[j & 3], y);
                 put16(to + (j >> 2) * PANEL, j & 3, y);
             }
             fence_async();
@@ -315,7 +324,9 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
     /* Before the sums are made. */
     template <class W> __device__ __forceinline__ void read_options(int row, const W &w, options &o) const
     {
-        if (ONLY_PLAIN || w.slot >= 0 || job.work.plain == SKR_GEMM_ONE_FACTOR || (INTS && job.exact))
+        if (ONLY_PLAIN || w.slot >= 0 || (INTS && job.exact))
+            return;
+        if (job.work.plain == SKR_GEMM_ONE_FACTOR || job.work.plain == SKR_GEMM_FACTOR_AND_C)
             return;
         read_rows(row, w.z, o);
         const gemm_batch at(job, w.z);
@@ -398,6 +409,93 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 x[i] += o.more[i / 2 & 1];
     }
 
+    /* ---------------------------------------------------------------- c */
+
+    __device__ __forceinline__ bool has_c() const
+    {
+        return C >= 0 && job.c.at.data;
+    }
+
+    /* Halves of c for put16(), four times: a thread's two rows, two columns of the first 8 and of the next. */
+    __device__ __forceinline__ void load_c(int z, int row, int n, uint32_t (&to)[4][4]) const
+    {
+        const char *c[2] = {my_c(z, row, n, 0), my_c(z, row, n, 1)};
+        const int left = (int)job.n - n - (threadIdx.x & 3) * 2;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) { /* columns of c come in eights, as d's do */
+                const int at = j * 16 + i / 2 * 8;
+                to[j][i] = c[i & 1] && at < left ? *(const uint32_t *)(c[i & 1] + at * 2) : 0;
+            }
+    }
+
+    __device__ __forceinline__ void add_words(const uint32_t (&c)[4], float (&y)[8]) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float lo, hi;
+            unpack2<C == SKR_F16 ? SKR_F16 : SKR_BF16>(c[i], lo, hi);
+            y[2 * i] = __fmaf_rn(job.beta, lo, y[2 * i]), y[2 * i + 1] = __fmaf_rn(job.beta, hi, y[2 * i + 1]);
+        }
+    }
+
+    /* A thread's rows of c, from column n on. */
+    __device__ __forceinline__ const char *my_c(int z, int row, int n, int h) const
+    {
+        int thread = (int)threadIdx.x;
+        asm volatile("" : "+r"(thread)); /* places in c are found where they are needed, not kept beside the sums */
+        const int m = row + (thread / 32 & 3) * 16 + (thread & 31) / 4 + 8 * h;
+        return m < job.m ? gemm_c_at(job, z, m, n + (thread & 3) * 2) : NULL;
+    }
+
+    /* x += beta * c: 32 sums of a thread, of columns from n on. */
+    __device__ __forceinline__ void add_c(int z, int row, int n, float (&x)[32]) const
+    {
+        if (job.c.at.type == SKR_F32) {
+            add_row<2, 0>(z, row, n, x);
+            add_row<2, 1>(z, row, n, x);
+        } else {
+            add_row<1, 0>(z, row, n, x);
+            add_row<1, 1>(z, row, n, x);
+        }
+    }
+
+    /* One of the thread's two rows. WORDS: of a pair of columns, which is read at once; n is even. */
+    template <int WORDS, int H> __device__ __forceinline__ void add_row(int z, int row, int n, float (&x)[32]) const
+    {
+        const char *c = my_c(z, row, n, H);
+        const int width = c ? (int)job.n - n - (threadIdx.x & 3) * 2 : 0;
+        uint32_t raw[8][WORDS] = {};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i * 8 + 1 < width)
+                load_words<WORDS>(raw[i], c + i * 16 * WORDS);
+            else if (i * 8 < width)
+                raw[i][0] = WORDS == 2 ? *(const uint32_t *)(c + i * 32) : *(const uint16_t *)(c + i * 16);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float lo = __uint_as_float(raw[i][0]), hi = __uint_as_float(raw[i][WORDS - 1]);
+            if (WORDS == 1 && job.c.at.type == SKR_F16)
+                unpack2<SKR_F16>(raw[i][0], lo, hi);
+            else if (WORDS == 1)
+                unpack2<SKR_BF16>(raw[i][0], lo, hi);
+            float &first = x[4 * i + 2 * H], &second = x[4 * i + 2 * H + 1];
+            first = __fmaf_rn(job.beta, lo, first), second = __fmaf_rn(job.beta, hi, second);
+            asm volatile("" : "+f"(first), "+f"(second)); /* now, not when the other row of c is there */
+        }
+    }
+
+    template <int WORDS> __device__ __forceinline__ static void load_words(uint32_t (&to)[WORDS], const char *from)
+    {
+        if constexpr (WORDS == 2) {
+            const uint2 two = *(const uint2 *)from;
+            to[0] = two.x, to[1] = two.y;
+        } else {
+            to[0] = *(const uint32_t *)from;
+        }
+    }
+
     /* The 32 values of a part: 64 neighbouring columns, or 32 of the gate and the 32 that it multiplies. */
     template <bool GATED, int P>
     __device__ __forceinline__ static void take(const float (&all)[BN / 2], int part, float (&x)[32])
@@ -440,6 +538,8 @@ template <class S, int BN, bool GROUPS = false> struct gemm_tma_out {
                 if (GATED)
                     adjust<16>(o, BN / 2 + part * 32, x + 16, x + 16);
             }
+            if (!GATED && has_c())
+                add_c(z, row, n, x);
             if (GATED || job.act)
                 function<GATED>(x);
             if (!job.work.store) {

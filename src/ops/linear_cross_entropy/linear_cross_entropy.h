@@ -1,10 +1,11 @@
-/* linear_cross_entropy.h - the job of linear_cross_entropy's own kernels: dbias.
+/* linear_cross_entropy.h - the job of linear_cross_entropy's own kernels: dbias, and the ends of rows of logits.
  * SPDX-License-Identifier: Apache-2.0
  *
  *   dbias[c] = sum over the rows of dlogits[row, c]
  * The rows come in pieces. A piece is cut into parts of rows, whose sums (f32, in f64 every SKR_LCE_RUN rows) are added
- * in order to what the pieces before it left in f64; the last one rounds it once. Everything else of the operation is
- * done by the kernels of gemm and cross_entropy. */
+ * in order to what the pieces before it left in f64; the last one rounds it once.
+ *   ends (CUDA): the columns of x from `columns` on, up to a vector's end, become -infinity
+ * Everything else of the operation is done by the kernels of gemm and cross_entropy. */
 #ifndef SKR_LINEAR_CROSS_ENTROPY_H
 #define SKR_LINEAR_CROSS_ENTROPY_H
 
@@ -17,8 +18,7 @@ enum { SKR_LCE_THREADS = 256, SKR_LCE_GROUPS = SKR_LCE_THREADS / 32 };
 
 typedef struct skr_lce_columns_job {
     skr_job_head head;
-    const void
-        *x; /* dlogits: [rows, pitch], 16-byte aligned as the pitch is; columns from `columns` on hold anything */
+    void *x; /* [rows, pitch], 16-byte aligned as the pitch is: logits (ends), dlogits; behind them anything */
     int64_t rows, columns, pitch;
     int32_t type, first, last; /* whether it is the first piece, the last one */
     int32_t accumulate;

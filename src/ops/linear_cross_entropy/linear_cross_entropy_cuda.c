@@ -10,6 +10,7 @@ static skr_cuda_kernel columns[3] = {
     [SKR_F16] = SKR_KERNEL(linear_cross_entropy_sm80, "skr_linear_cross_entropy_columns_f16", 0, 1),
     [SKR_BF16] = SKR_KERNEL(linear_cross_entropy_sm80, "skr_linear_cross_entropy_columns_bf16", 0, 1)};
 static skr_cuda_kernel dbias = SKR_KERNEL(linear_cross_entropy_sm80, "skr_linear_cross_entropy_dbias", 0, 1);
+static skr_cuda_kernel ends = SKR_KERNEL(linear_cross_entropy_sm80, "skr_linear_cross_entropy_ends", 0, 1);
 
 /* Blocks that fill any GPU: with fewer columns the rows are cut into more parts. Not the GPU's own number, so that the
  * bits are the same on all of them. */
@@ -42,4 +43,14 @@ saker_status skr_lce_columns_plan_cuda(skr_call *call, skr_lce_columns_job *job,
         add_step(plan, &columns[job->type], parts * blocks);
     add_step(plan, &dbias, skr_ceil_div(job->columns, SKR_LCE_THREADS));
     return skr_take_done(call, at, plan);
+}
+
+saker_status skr_lce_ends_plan_cuda(skr_call *call, skr_lce_columns_job *job, skr_plan *plan)
+{
+    const int64_t blocks = skr_ceil_div(job->rows, SKR_LCE_THREADS);
+    if (blocks > INT32_MAX)
+        return skr_fail(call, SAKER_UNSUPPORTED, "a piece has %lld rows, expected fewer than 2^39",
+                        (long long)job->rows);
+    add_step(plan, &ends, blocks);
+    return SAKER_OK;
 }

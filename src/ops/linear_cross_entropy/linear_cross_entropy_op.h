@@ -20,6 +20,7 @@ typedef struct skr_linear_cross_entropy_job {
     /* Plan. Rows are one run for each index of the outer dimensions, and a run is cut into pieces. */
     int64_t run, pieces_of_run, pieces, chunk;
     int64_t pitch;      /* elements between rows of logits */
+    int64_t ends;       /* CUDA: columns behind the last that the losses take along */
     int64_t logits_at;  /* [chunk, pitch] of x's type */
     int64_t dweight_at; /* f32 [V, H] where dweight has another type and there are several pieces; else -1 */
     int64_t sums_at;    /* skr_lce_columns_job.sums, or -1 */
@@ -31,5 +32,6 @@ saker_status skr_linear_cross_entropy_plan(skr_call *call, void *job, const skr_
 /* Written beside the CUDA kernels. */
 saker_status skr_lce_columns_plan_cuda(skr_call *call, skr_lce_columns_job *job, const skr_target *target,
                                        skr_plan *plan);
+saker_status skr_lce_ends_plan_cuda(skr_call *call, skr_lce_columns_job *job, skr_plan *plan);
 
 #endif

@@ -1,10 +1,10 @@
 /* linear_cross_entropy_plan.c - the parts that the operation is made of, and the workspace that they share.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The rows come in pieces. For each of them: logits = x * weight^T + bias, rounded to x's type in the workspace;
- * cross_entropy, which puts the gradient in their place; dbias += its columns' sums; dweight += dlogits^T * x;
- * dx = dlogits * weight. Sums over all rows (what a mean divides by, the one loss) come before and after. The pieces
- * are a function of the problem, and so are all bits. */
+ * The rows come in pieces. For each of them: logits = x * weight^T + bias, rounded to x's type in the workspace; on a
+ * GPU, -infinity behind the last column, up to a vector's end; cross_entropy, which puts the gradient in their place;
+ * dbias += its columns' sums; dweight += dlogits^T * x; dx = dlogits * weight. Sums over all rows (what a mean divides
+ * by, the one loss) come before and after. The pieces are a function of the problem, and so are all bits. */
 #include <string.h>
 
 #include "linear_cross_entropy_op.h"
@@ -12,7 +12,7 @@
 typedef skr_linear_cross_entropy_job job_t;
 
 /* What is done for a piece. */
-enum { LOGITS, LOSSES, COLUMNS, DWEIGHT, DX, N_WORKS };
+enum { LOGITS, ENDS, LOSSES, COLUMNS, DWEIGHT, DX, N_WORKS };
 
 /* Bytes of logits at once, unless chunk_rows says otherwise; rows of a piece at least, and as a multiple: a product has
  * tiles of up to 256 rows. Each piece reads and writes all of dweight's sums, so that there should be few: as many rows
@@ -110,7 +110,28 @@ static saker_status part_logits(skr_call *call, const job_t *job, const skr_targ
     skr_gemm_job *g = start_gemm(job, p->rows, job->rows.n, job->h, matrix_of(job, &job->x, p), turned(job->weight),
                                  logits_of(job), out);
     g->bias = job->bias;
+    g->d_gaps = 1;
     return skr_gemm_plan(call, g, target, &out->plan);
+}
+
+/* A job of this operation's own kernels. */
+static skr_lce_columns_job *start_columns(const job_t *job, const piece *p, skr_part *out)
+{
+    skr_lce_columns_job *c = (skr_lce_columns_job *)out->job;
+    start(job, SKR_OP_linear_cross_entropy, job->scratch_at, out);
+    c->x = room(job, job->logits_at);
+    c->rows = p->rows;
+    c->columns = job->rows.n;
+    c->pitch = job->pitch;
+    c->type = job->x.type;
+    return c;
+}
+
+static saker_status part_ends(skr_call *call, const job_t *job, const piece *p, skr_part *out)
+{
+    if (!p->rows || !job->ends)
+        return SAKER_OK;
+    return skr_lce_ends_plan_cuda(call, start_columns(job, p, out), &out->plan);
 }
 
 /* Some stages of cross_entropy: of all rows, or of those of a piece. */
@@ -129,6 +150,7 @@ static saker_status part_losses(skr_call *call, const job_t *job, const skr_targ
         if (!p->rows)
             return SAKER_OK;
         ce->rows = (skr_row_space){.m = p->rows, .n_dims = 1, .dims = {p->rows}};
+        ce->n += job->ends;
         ce->target = rows_of(job, &ce->target, p);
         ce->loss = rows_of(job, &ce->loss, p);
         ce->lse = rows_of(job, &ce->lse, p);
@@ -141,15 +163,9 @@ static saker_status part_losses(skr_call *call, const job_t *job, const skr_targ
 static saker_status part_columns(skr_call *call, const job_t *job, const skr_target *target, const piece *p,
                                  skr_part *out)
 {
-    skr_lce_columns_job *c = (skr_lce_columns_job *)out->job;
     if (!job->dbias.data)
         return SAKER_OK;
-    start(job, SKR_OP_linear_cross_entropy, job->scratch_at, out);
-    c->x = room(job, job->logits_at);
-    c->rows = p->rows;
-    c->columns = job->rows.n;
-    c->pitch = job->pitch;
-    c->type = job->x.type;
+    skr_lce_columns_job *c = start_columns(job, p, out);
     c->first = p->begins;
     c->last = p->ends;
     c->accumulate = job->accumulate;
@@ -201,6 +217,8 @@ static saker_status part(skr_call *call, const void *given, const skr_target *ta
     switch ((i - 1) % N_WORKS) {
     case LOGITS:
         return part_logits(call, job, target, &p, out);
+    case ENDS:
+        return part_ends(call, job, &p, out);
     case LOSSES:
         return part_losses(call, job, target, &p, SKR_CE_STAGE_ROWS, out);
     case COLUMNS:
@@ -213,6 +231,16 @@ static saker_status part(skr_call *call, const void *given, const skr_target *ta
 }
 
 /* ---------------------------------------------------------------- plan */
+
+/* Columns that a row of logits lacks of whole vectors, which cross_entropy's kernels for a GPU want: with -infinity
+ * there they are nothing to a sum of exponentials. A softcap would make a number of it, and class weights end before.
+ */
+static int64_t missing_columns(const job_t *job, const skr_target *target)
+{
+    const int64_t vec = 16 / skr_type_bytes(job->x.type);
+    const bool able = target->backend == SKR_CUDA && job->rows.softcap == 0 && job->rows.smoothing == 0;
+    return able ? (vec - job->rows.n % vec) % vec : 0;
+}
 
 /* Runs of rows one stride apart, in pieces of about the same size. */
 static saker_status cut_rows(skr_call *call, job_t *job, const skr_target *target)
@@ -244,6 +272,7 @@ saker_status skr_linear_cross_entropy_plan(skr_call *call, void *given, const sk
     int64_t at = 0;
     job->head.workspace = ALIGNED;
     job->pitch = skr_mul(skr_ceil_div(vocab, PITCH), PITCH);
+    job->ends = missing_columns(job, target);
     SKR_TRY(cut_rows(call, job, target));
     job->rows.dlogits.data = gradient ? ALIGNED : NULL;
     skr_cross_entropy_take(&job->rows, target, &at);

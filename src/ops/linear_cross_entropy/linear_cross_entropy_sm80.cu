@@ -1,8 +1,9 @@
-/* linear_cross_entropy_sm80.cu - dbias: sums of the columns of dlogits.
+/* linear_cross_entropy_sm80.cu - dbias: sums of the columns of dlogits; the ends of rows of logits.
  * SPDX-License-Identifier: Apache-2.0
  *
  * A block has a part of the rows and 32 vectors of columns: a warp takes every eighth row of the part, and the first
- * one adds what all of them have, in order. The second kernel adds the parts, a thread a column. */
+ * one adds what all of them have, in order. The second kernel adds the parts, a thread a column. Ends: a thread has a
+ * row. */
 #include "../../cuda/device.cuh"
 #include "linear_cross_entropy.h"
 
@@ -87,4 +88,17 @@ extern "C" __global__ void __launch_bounds__(SKR_LCE_THREADS)
     }
     char *to = (char *)job.dbias.data + column * job.dbias.stride * skr_type_bytes(job.dbias.type);
     any_store1(job.dbias.type, to, (float)(job.accumulate ? (double)any_load1(job.dbias.type, to) + sum : sum));
+}
+
+extern "C" __global__ void __launch_bounds__(SKR_LCE_THREADS)
+    skr_linear_cross_entropy_ends(const __grid_constant__ skr_lce_columns_job job)
+{
+    wait_for_previous();
+    let_next_start();
+    const int64_t row = (int64_t)blockIdx.x * SKR_LCE_THREADS + threadIdx.x;
+    if (row >= job.rows)
+        return;
+    const int bytes = skr_type_bytes(job.type), vec = 16 / bytes;
+    for (int64_t c = job.columns; c % vec != 0; c++)
+        any_store1(job.type, (char *)job.x + (row * job.pitch + c) * bytes, -INFINITY);
 }
