@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Packed weights and every schedule give the same bits, in one case of six, or of as many as the argument says; what is
- * packed for something else is refused, and a pre that is broadcast; the largest sums of bytes are exact. */
+ * packed for something else is refused, and a pre that is broadcast; the largest sums of bytes are exact; which blocks
+ * of d there are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -378,6 +379,50 @@ static void check_largest_sums(void)
     }
 }
 
+#if defined(__x86_64__)
+static void expect_explained(const saker_gemm_args *args, const char *words, bool said)
+{
+    char text[4096];
+    CHECK_TEXT(saker_explain(ctx, "gemm", args, text, sizeof text) == SAKER_OK, "%s", saker_context_error(ctx));
+    CHECK_TEXT(!strstr(text, words) == !said, "%s: '%s' %s in: %s", level, words, said ? "is not" : "is", text);
+}
+
+/* Many rows go by columns, on AMX with a where it lies, and have the bits that they have in blocks. */
+static void check_by_columns(void)
+{
+    enum { M = 300, N = 560, K = 1152 };
+    static const saker_type types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_I8};
+    char *a = malloc((size_t)M * K * 4), *b = malloc((size_t)N * K * 4), *d[2] = {malloc(M * N * 4), malloc(M * N * 4)};
+    if (!a || !b || !d[0] || !d[1])
+        abort();
+    for (int i = 0; i < 4; i++) {
+        static int64_t turned[2] = {1, K}, odd[2] = {K + 1, 1};
+        int bytes = suite_type_bytes(types[i]);
+        for (int64_t j = 0; j < (int64_t)N * K * bytes; j++) /* no exponent is large */
+            b[j] = (char)(bytes > 1 && j % bytes == bytes - 1 ? 0x3b | (j * 7919 >> 3 & 0x80) : j * j * 104729 >> 7);
+        memcpy(a, b + 12 * bytes, (size_t)M * K * (size_t)bytes);
+        saker_tensor at = SAKER_TENSOR(a, types[i], M, K), bt = SAKER_TENSOR(b, types[i], K, N),
+                     dt = SAKER_TENSOR(d[0], types[i] == SAKER_I8 ? SAKER_I32 : types[i], M, N);
+        bt.strides = turned;
+        saker_gemm_args args = {.struct_size = sizeof args, .a = &at, .b = &bt, .d = &dt};
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        expect_explained(&args, "each packs its own columns of b", true);
+        expect_explained(&args, "a is used as it lies", !strcmp(level, "amx") && i > 1);
+        args.schedule = SAKER_GEMM_SPLIT_K;
+        dt.data = d[1];
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        expect_explained(&args, "each packs its own columns of b", false);
+        CHECK_TEXT(!memcmp(d[0], d[1], (size_t)M * N * dt.dtype.bits / 8), "%s: type %d: other bits", level, types[i]);
+        args.schedule = 0;
+        at.shape = (int64_t[]){M - 4, K};
+        dt.shape = (int64_t[]){M - 4, N};
+        at.strides = odd; /* rows that do not begin where lines do */
+        expect_explained(&args, "a is used as it lies", false);
+    }
+    free(a), free(b), free(d[0]), free(d[1]);
+}
+#endif
+
 static void check_level(void)
 {
     const suite *s = suite_find("gemm");
@@ -390,6 +435,14 @@ static void check_level(void)
     check_shapes_refused();
     check_turned();
     check_largest_sums();
+#if defined(__x86_64__)
+    saker_context *all = ctx;
+    saker_config one = {.struct_size = sizeof one, .isa = level, .threads = 1};
+    CHECK_TEXT(saker_context_create(&ctx, &one) == SAKER_OK, "%s", saker_context_error(NULL));
+    check_by_columns();
+    saker_context_destroy(ctx);
+    ctx = all;
+#endif
 }
 
 int main(int argc, char **argv)

@@ -129,17 +129,17 @@ static void amx_end(void)
     _tile_loadd(1, t + 16, 128);                                                                                       \
     _tile_loadd(2, t + 16 * 32, 128);                                                                                  \
     _tile_loadd(3, t + 16 * 32 + 16, 128)
-/* beside: once for each step of 2 KiB of both panels. */
-#define AMX_LOOP(begin, dot, beside)                                                                                   \
+/* beside: once for each step of 2 KiB of b's panel. a: `row` bytes from row to row, `next` from step to step. */
+#define AMX_LOOP_OVER(row, next, begin, dot, beside)                                                                   \
     amx_stored(pa);                                                                                                    \
     begin;                                                                                                             \
-    for (; k > 0; k -= step, pa += AMX_STEP, pb += AMX_STEP) {                                                         \
+    for (; k > 0; k -= step, pa += next, pb += AMX_STEP) {                                                             \
         _tile_loadd(6, pb, 128);                                                                                       \
-        _tile_loadd(4, pa, 64);                                                                                        \
+        _tile_loadd(4, pa, row);                                                                                       \
         _tile_loadd(7, pb + 64, 128);                                                                                  \
         dot(0, 4, 6);                                                                                                  \
         beside;                                                                                                        \
-        _tile_loadd(5, pa + 1024, 64);                                                                                 \
+        _tile_loadd(5, pa + 16 * (row), row);                                                                          \
         dot(1, 4, 7);                                                                                                  \
         dot(2, 5, 6);                                                                                                  \
         dot(3, 5, 7);                                                                                                  \
@@ -148,6 +148,7 @@ static void amx_end(void)
     _tile_stored(1, t + 16, 128);                                                                                      \
     _tile_stored(2, t + 16 * 32, 128);                                                                                 \
     _tile_stored(3, t + 16 * 32 + 16, 128);
+#define AMX_LOOP(begin, dot, beside) AMX_LOOP_OVER(64, AMX_STEP, begin, dot, beside)
 
 enum { AMX_STEP = 2048 };
 
@@ -195,7 +196,21 @@ static void micro_ahead(int kind, int64_t k, const void *a, const void *b, float
         AMX_LOOP(AMX_ZERO, _tile_dpbssd, ahead = ask_lines(ahead, lines))
     }
 }
+
+/* micro() of bf16 or i8 whose a lies as tiles want it, `row` bytes from row to row. */
+static void micro_lying(int kind, int64_t k, const void *a, int64_t row, const void *b, float *t)
+{
+    const char *pa = a, *pb = b;
+    if (kind == SKR_GEMM_BF16) {
+        enum { step = 32 };
+        AMX_LOOP_OVER(row, 64, AMX_ZERO, _tile_dpbf16ps, )
+    } else {
+        enum { step = 64 };
+        AMX_LOOP_OVER(row, 64, AMX_ZERO, _tile_dpbssd, )
+    }
+}
 #undef AMX_LOOP
+#undef AMX_LOOP_OVER
 #undef AMX_TAKE
 #undef AMX_ZERO
 

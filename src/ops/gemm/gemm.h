@@ -21,6 +21,8 @@ enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLI
 enum { SKR_GEMM_PACK, SKR_GEMM_PARTS, SKR_GEMM_TILES, SKR_GEMM_DBIAS };
 /* Columns of dbias that a task of the last step adds up; blocks of a_scale and b_scale. */
 enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128 };
+/* Panels of b that a task which packs them itself has at most (gemm_columns_cpu.h). */
+enum { SKR_GEMM_COLUMN_PANELS = 16 };
 /* Up to so many rows of a the columns of b are not packed ahead, but used as they pass. */
 enum { SKR_GEMM_SKINNY = 16 };
 
@@ -137,6 +139,7 @@ typedef struct skr_gemm_job {
     /* CPU plan */
     /* skinny: tasks use b as it lies, or pack a panel as they come to it; split: k blocks are tasks of their own */
     int32_t kind, skinny, split;
+    int32_t by_columns, a_lies; /* tasks have all rows of their columns, and pack these; AMX: a is used as it lies */
     int32_t whole; /* kind F32: sums of a k block are whole numbers, which is exact, and then 32-bit integers */
     skr_gemm_tile tile;
     char *packed;               /* panels of b that the caller keeps, or NULL */
@@ -144,6 +147,7 @@ typedef struct skr_gemm_job {
     int64_t n_blocks;           /* k blocks */
     int64_t m_panels, n_panels; /* panels of a and b; gated: n_panels counts gate and up */
     int64_t a_batches, b_batches, a_batch_bytes, b_batch_bytes, a_at, b_at;
+    int64_t b_panel_bytes; /* by columns: of one panel, all k blocks */
     int64_t tile_m, tile_n, m_tiles, n_tiles; /* panels of a task, tasks of a batch */
     int64_t scratch_at, scratch_bytes;        /* for each worker */
     int64_t scale_bytes;                      /* of them, scales of a panel's columns */

@@ -260,6 +260,44 @@ static void epilogue_cases(void)
 }
 
 /* Few rows with weights in groups, k's neighbours: read as they lie where the groups are long. */
+/* Many rows and columns enough for two threads: on x86-64 tasks have all rows (gemm_columns_cpu.h). With whole tiles of
+ * k's and rows at multiples of 64 bytes AMX uses a as it lies; the last rows are fewer than a panel's. */
+static void by_columns_cases(void)
+{
+    for (int i = 0; i < N_PAIRS; i++) {
+        spec s = of_pair(i, 270, 530, 128);
+        gemm_case(s);
+        s.k = 100;
+        s.lb = COLS;
+        s.bias = s.d == SAKER_I32 ? SAKER_I32 : SAKER_F32;
+        gemm_case(s);
+    }
+    for (int i = 0; i < 4; i++) {
+        spec s = of_pair((int[]){0, 2, 3, 9}[i], 291, 534, 64);
+        s.la = i == 3 ? COLS : WIDE;
+        s.act = SAKER_ACT_SILU;
+        s.pre = SAKER_F32;
+        gemm_case(s);
+        s.n = 1030;
+        s.gated = 1 + i % 2;
+        gemm_case(s);
+        s.gated = 0;
+        s.pre = 0;
+        s.n = 200;
+        s.c = SAKER_F32;
+        s.beta = 0.5f;
+        s.batch = BOTH;
+        gemm_case(s);
+    }
+    /* k blocks: sums of a panel's rows are kept, and of 512 rows where all k's of the columns are more than L2 holds.
+     */
+    gemm_case(of_pair(0, 261, 512, 800));
+    gemm_case(of_pair(2, 257, 512, 1056));
+    gemm_case(of_pair(0, 517, 512, 1056));
+    gemm_case(of_pair(3, 515, 512, 2080));
+    gemm_case(of_pair(8, 258, 512, 2112));
+}
+
 static void skinny_group_cases(void)
 {
     static const int64_t rows[] = {1, 2, 3, 5, 8}, ks[] = {32, 96, 1056, 2112, 8256}, groups[] = {32, 64, 96, 4096};
@@ -364,6 +402,7 @@ bool gemm_case_at(int i, suite_case *out)
         layout_cases();
         edge_cases();
         epilogue_cases();
+        by_columns_cases();
         skinny_group_cases();
         skinny_column_cases();
         panel_group_cases();

@@ -36,18 +36,35 @@ static columns panel_columns(const job_t *job, int64_t p)
     return (columns){2 * j + half, 2, n, half};
 }
 
-/* Panel p of k block `block`. */
-static char *panel(const job_t *job, int is_b, int64_t batch, int64_t block, int64_t p)
+/* Where `count` panels, from panel `first` on, stand: k block by k block. */
+typedef struct panels {
+    char *at;
+    int64_t first, count;
+} panels;
+
+/* All panels of a batch. */
+static panels all_panels(const job_t *job, int is_b, int64_t batch)
 {
     char *base = is_b && job->packed ? job->packed : (char *)job->head.workspace + (is_b ? job->b_at : job->a_at);
-    int R = is_b ? job->tile.nr : job->tile.mr;
-    int64_t panels = is_b ? job->n_panels : job->m_panels, of_batch = is_b ? job->b_batch_bytes : job->a_batch_bytes;
+    int64_t of_batch = is_b ? job->b_batch_bytes : job->a_batch_bytes;
     int64_t z = (is_b ? job->b_batches : job->a_batches) == 1 ? 0 : batch;
-    return base + z * of_batch + block * panels * panel_bytes(job, R, 0) + p * panel_bytes(job, R, block);
+    return (panels){base + z * of_batch, 0, is_b ? job->n_panels : job->m_panels};
+}
+
+/* Panel p of k block `block`. */
+static char *panel_in(const job_t *job, int is_b, panels in, int64_t block, int64_t p)
+{
+    int R = is_b ? job->tile.nr : job->tile.mr;
+    return in.at + block * in.count * panel_bytes(job, R, 0) + (p - in.first) * panel_bytes(job, R, block);
+}
+
+static char *panel(const job_t *job, int is_b, int64_t batch, int64_t block, int64_t p)
+{
+    return panel_in(job, is_b, all_panels(job, is_b, batch), block, p);
 }
 
 /* Panels first ... end - 1 of a or b, all k blocks. */
-static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first, int64_t end)
+static void pack_panels(const job_t *job, int is_b, int64_t batch, panels to, int64_t first, int64_t end)
 {
     if (!job->n_blocks) /* without k's there are no panels */
         return;
@@ -60,7 +77,7 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
     side b = side_of(job, 1, batch);
     if (!is_b && skinny_columns(job, &b)) { /* all rows at once */
         if (first == 0)
-            pack_few_rows(job, &s, &b, panel(job, 0, batch, 0, 0));
+            pack_few_rows(job, &s, &b, panel_in(job, 0, to, 0, 0));
         return;
     }
 #endif
@@ -69,7 +86,7 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
         bool in_place = is_b ? !job->gated : !job->gather.data;
         if (s.rs == 1 && in_place && moved(job, &s) && granule <= 8 && whole > p) {
             pack_across(job, &s, p * R, whole - p, block, panel_bytes(job, R, block),
-                        panel(job, is_b, batch, block, p));
+                        panel_in(job, is_b, to, block, p));
             p = whole;
         }
         for (; p < end; p++) {
@@ -77,23 +94,24 @@ static void pack_panels(const job_t *job, int is_b, int64_t batch, int64_t first
             columns c = {p * R, 1, left < R ? (int)left : R, 0};
             if (is_b)
                 c = panel_columns(job, p);
-            pack_panel(job, &s, c.n0, c.step, c.n, block, panel(job, is_b, batch, block, p));
+            pack_panel(job, &s, c.n0, c.step, c.n, block, panel_in(job, is_b, to, block, p));
         }
     }
 #if defined(SKR_LEVEL_neonmm)
     side b = side_of(job, 1, batch);
     if (!is_b && skinny_widened(job, &b)) /* one panel: its k blocks follow each other */
-        two_rows(job->k, (uint8_t *)panel(job, 0, batch, 0, 0));
+        two_rows(job->k, (uint8_t *)panel_in(job, 0, to, 0, 0));
 #endif
 }
 
 /* Task `task` of one side: some panels of one batch. */
 static void pack_task(const job_t *job, int is_b, int64_t task)
 {
-    int64_t panels = is_b ? job->n_panels : job->m_panels;
+    int64_t count = is_b ? job->n_panels : job->m_panels;
     int64_t per_task = is_b ? job->b_panels_per_task : job->a_panels_per_task;
-    int64_t tasks = (panels + per_task - 1) / per_task, first = task % tasks * per_task;
-    pack_panels(job, is_b, task / tasks, first, first + per_task < panels ? first + per_task : panels);
+    int64_t tasks = (count + per_task - 1) / per_task, first = task % tasks * per_task;
+    int64_t batch = task / tasks, end = first + per_task < count ? first + per_task : count;
+    pack_panels(job, is_b, batch, all_panels(job, is_b, batch), first, end);
 }
 
 /* Task `task` of both sides: those of b, which are larger, come first. */
@@ -114,7 +132,8 @@ typedef struct task_state {
     float *scales; /* of the columns of the panel at hand, for each segment, twice; gated: of two */
     float *sums;   /* of the k blocks so far */
     int64_t ld;
-    char *b_panel;     /* skinny: the panel at hand; gated: two */
+    char *b_panel;     /* skinny: the panel at hand; gated: two. By columns: all of the task's, and a's last one */
+    int64_t a_row;     /* AMX: bytes from row to row of a where it is multiplied as it lies; 0: it is a panel */
     const char *ahead; /* AMX: what the tile at hand asks L2 for, so many lines in each step */
     int lines;
 } task_state;
@@ -208,7 +227,9 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     if (!scaled_apart(job)) {
         segment_k(job, block, 0, &pad);
 #if defined(SKR_LEVEL_amx)
-        if (s->lines)
+        if (s->a_row)
+            micro_lying(job->kind, pad, pa, s->a_row, pb, t);
+        else if (s->lines)
             micro_ahead(job->kind, pad, pa, pb, t, s->ahead, s->lines);
         else
 #endif
@@ -492,6 +513,20 @@ static void look_ahead(task_state *s, int64_t block, const char *pb, int64_t byt
     (void)s, (void)block, (void)pb, (void)bytes, (void)ip, (void)m_n;
 }
 
+/* A panel of b; gated, the two that have the same columns of d. */
+typedef struct panel_pair {
+    columns c[2];
+    finish_columns finish[2];
+} panel_pair;
+
+static void take_pair(const task_state *s, int64_t p, panel_pair *to)
+{
+    for (int h = 0; h < (s->job->gated ? 2 : 1); h++) {
+        columns c = to->c[h] = panel_columns(s->job, p + h);
+        finish_take_columns(s->job, &s->f, c.n0, c.step, c.n, &to->finish[h]);
+    }
+}
+
 /* A block of d. task: its number, where the k blocks' sums are there already. */
 static void make_block(const job_t *job, block_of_d where, int64_t task, int worker)
 {
@@ -518,17 +553,12 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
         int64_t a_bytes = multiplies ? panel_bytes(job, mr, block) : 0;
         for (int64_t jp = 0; jp < n_n; jp += pair) {
             bool last = block == blocks - 1;
-            columns c[2];
-            finish_columns fc[2];
+            panel_pair p;
             float db[MAX_NR] = {0};
             const char *pb[2] = {NULL, NULL};
-            for (int h = 0; h < pair; h++) {
-                c[h] = panel_columns(job, n_first + jp + h);
-                if (multiplies)
-                    pb[h] = b_panel(&s, block, n_first + jp + h, c[h]);
-                if (last)
-                    finish_take_columns(job, &s.f, c[h].n0, c[h].step, c[h].n, &fc[h]);
-            }
+            take_pair(&s, n_first + jp, &p);
+            for (int h = 0; multiplies && h < pair; h++)
+                pb[h] = b_panel(&s, block, n_first + jp + h, p.c[h]);
             const char *pa = multiplies ? panel(job, 0, s.batch, block, m_first) : NULL;
             for (int64_t ip = 0; ip < m_n; ip++) {
                 int64_t m0 = (m_first + ip) * mr, left = job->m - m0;
@@ -541,17 +571,19 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
                     else {
                         if (!job->skinny)
                             look_ahead(&s, block, pb[h], pair * panel_bytes(job, nr, block), ip, m_n);
-                        make_tile(&s, block, ip, pa + ip * a_bytes, m0, rows, pb[h], c[h], jp + h, tile[h]);
+                        make_tile(&s, block, ip, pa + ip * a_bytes, m0, rows, pb[h], p.c[h], jp + h, tile[h]);
                     }
                 }
                 if (last)
-                    finish(job, &s.f, m0, rows, nr, &fc[0], tile[0], &fc[1], tile[1], dbias ? db : NULL);
+                    finish(job, &s.f, m0, rows, nr, &p.finish[0], tile[0], &p.finish[1], tile[1], dbias ? db : NULL);
             }
-            for (int j = 0; dbias && last && j < c[0].n; j++)
-                dbias[c[0].n0 + j] = db[j];
+            for (int j = 0; dbias && last && j < p.c[0].n; j++)
+                dbias[p.c[0].n0 + j] = db[j];
         }
     }
 }
+
+#include "gemm_columns_cpu.h"
 
 /* ---------------------------------------------------------------- dbias */
 
@@ -598,7 +630,10 @@ void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker)
         tiles_end();
     } else if (step == SKR_GEMM_TILES) {
         tiles_begin();
-        make_block(j, block_at(j, task), task, worker);
+        if (j->by_columns)
+            make_columns(j, block_at(j, task), worker);
+        else
+            make_block(j, block_at(j, task), task, worker);
         tiles_end();
     } else {
         dbias_step(j, task);

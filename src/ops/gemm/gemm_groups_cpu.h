@@ -139,7 +139,7 @@ static void rows_step(const groups_t *job, int step, int64_t task, int worker)
     job_t g = job_of_rows(job, i);
     int64_t mt = t - group_table(job)[i].tiles, end = (mt + 1) * g.tile_m;
     if (step == SKR_GROUPED_PACK)
-        pack_panels(&g, 0, i, mt * g.tile_m, end < g.m_panels ? end : g.m_panels);
+        pack_panels(&g, 0, i, all_panels(&g, 0, i), mt * g.tile_m, end < g.m_panels ? end : g.m_panels);
     else
         make_block(&g, (block_of_d){i, mt, task % n_tiles}, 0, worker);
 }

@@ -218,6 +218,52 @@ static bool one_task_of_rows(const skr_gemm_job *job, int width)
            skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
 }
 
+#if defined(__x86_64__)
+enum { TRIED = 1 };
+#else
+enum { TRIED = 0 }; /* the cores that were at hand had half as much L2 */
+#endif
+
+/* Whether tasks have all rows of their columns and pack these themselves: many rows, with columns for every thread, so
+ * that no two pack the same. */
+static bool by_columns(const skr_gemm_job *job, int width)
+{
+    bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K && !job->dbias.data;
+    bool scaled_apart = skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32;
+    return TRIED && free && !scaled_apart && job->n_blocks && job->m_panels > most_panels(job) &&
+           (job->packed || distinct(job, &job->b) == job->batch.m) &&
+           skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
+}
+
+/* Whether AMX can load a's tiles from where they lie: whole tiles of its own type along memory, rows that begin where
+ * lines do if the first does. */
+static bool lies_as_tiles(const skr_gemm_job *job)
+{
+    bool native = job->a.at.type == (job->kind == SKR_GEMM_BF16 ? SKR_BF16 : SKR_I8);
+    return of_amx(&job->tile) && native && job->a.at.col_stride == 1 && job->k % job->tile.granule == 0 &&
+           job->a.row * skr_gemm_element_bytes(job->kind) % 64 == 0;
+}
+
+/* Columns whose panels, all k's, stay in L2 (2 MiB, which two threads may share), but not fewer than 128: a panel of a
+ * meets all of them before the next one does, and no more sums than theirs are kept between k blocks. Where 128 columns
+ * are more than that, the panels of one k block are to stay, and sums of 512 rows are kept. */
+static void cut_by_columns(skr_gemm_job *job, int width)
+{
+    enum { LEAST = 4, MOST = SKR_GEMM_COLUMN_PANELS };
+    int pair = job->gated ? 2 : 1;
+    int64_t share = width > 1 ? 1 << 19 : 1 << 20;
+    int64_t fit = share / job->b_panel_bytes;
+    bool all_fit = fit >= LEAST;
+    int64_t most = (all_fit ? skr_min(fit, MOST) : width > 1 ? MOST / 2 : MOST) / pair * pair;
+    int64_t tiles = skr_ceil_div(job->n_panels, most);
+    if (width > 1 && job->batch.m < 2 * width) /* two for each thread, or more: one of them may be slower */
+        tiles = skr_ceil_div(skr_max(tiles, 2 * width), width) * width;
+    job->tile_n = skr_mul(skr_ceil_div(job->n_panels, skr_mul(tiles, pair)), pair);
+    job->tile_m = job->n_blocks == 1 ? job->m_panels : all_fit ? 1 : 512 / job->tile.mr;
+    job->n_tiles = skr_ceil_div(job->n_panels, job->tile_n);
+    job->m_tiles = 1;
+}
+
 int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width)
 {
     int64_t granule = job->tile.granule, whole = job->k ? job->k / job->seg : 0, rest = job->k ? job->k % job->seg : 0;
@@ -246,6 +292,9 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
         sums = skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 2 * 4) + skr_gemm_panels_bytes(job, 1, t->mr) +
                3 * 4 * t->mr;
     int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * pair) : 0;
+    if (job->by_columns) /* the task's panels of b, and the last one of a */
+        panel = (job->packed ? 0 : skr_mul(job->tile_n, job->b_panel_bytes)) +
+                (job->a_lies ? skr_gemm_panels_bytes(job, 1, t->mr) : 0);
     return (int64_t)skr_align_up((size_t)skr_min(job->scale_bytes + sums + panel, SKR_HUGE), 256);
 }
 
@@ -309,12 +358,15 @@ _Static_assert(sizeof(skr_gemm_tag) % 64 == 0, "panels begin where lines do when
 static void choose_schedule(skr_gemm_job *job, int width, skr_plan *plan)
 {
     int64_t tasks = skr_mul(job->batch.m, skr_mul(job->m_tiles, job->n_tiles));
-    bool able = job->n_blocks > 1 && !job->skinny;
+    bool able = job->n_blocks > 1 && !job->skinny && !job->by_columns;
     bool asked = job->schedule == SKR_GEMM_SPLIT_K || job->schedule == SKR_GEMM_STREAM_K;
     job->split = able && (asked || (job->schedule == SKR_GEMM_AUTO && tasks < width));
     if (job->split)
         skr_why(plan, "schedule: split_k, %lld k blocks of %lld blocks of d (%s)", (long long)job->n_blocks,
                 (long long)tasks, asked ? "asked for" : "fewer blocks of d than threads");
+    else if (job->by_columns)
+        skr_why(plan, "schedule: data_parallel, %lld blocks of d with all rows, each packs its own columns of b%s",
+                (long long)tasks, job->a_lies ? "; a is used as it lies" : "");
     else
         skr_why(plan, "schedule: data_parallel, %lld blocks of d%s", (long long)tasks,
                 !asked        ? ""
@@ -335,7 +387,13 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
     const skr_gemm_tile *t = &job->tile;
     int64_t at = 0;
     job->skinny |= one_task_of_rows(job, target->width);
-    skr_gemm_cut_tiles(job, job->batch.m, target->width);
+    job->by_columns = !job->skinny && by_columns(job, target->width);
+    job->b_panel_bytes = skr_gemm_panels_bytes(job, 1, t->nr);
+    job->a_lies = job->by_columns && lies_as_tiles(job);
+    if (job->by_columns)
+        cut_by_columns(job, target->width);
+    else
+        skr_gemm_cut_tiles(job, job->batch.m, target->width);
     choose_schedule(job, target->width, plan);
     job->a_batches = distinct(job, &job->a);
     job->b_batches = distinct(job, &job->b);
@@ -343,8 +401,8 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
         job->a_batches = job->b_batches = job->batch.m;
     if (job->packed)
         job->b_batches = 1;
-    bool pack_b = !job->skinny && !job->packed;
-    job->a_batch_bytes = skr_gemm_panels_bytes(job, job->m_panels, t->mr);
+    bool pack_a = !job->a_lies, pack_b = !job->skinny && !job->by_columns && !job->packed;
+    job->a_batch_bytes = pack_a ? skr_gemm_panels_bytes(job, job->m_panels, t->mr) : 0;
     job->b_batch_bytes = pack_b ? skr_gemm_panels_bytes(job, job->n_panels, t->nr) : 0;
     job->a_at = skr_take(&at, skr_mul(job->a_batch_bytes, job->a_batches));
     job->b_at = skr_take(&at, skr_mul(job->b_batch_bytes, job->b_batches));
@@ -359,12 +417,12 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
 
     job->a_panels_per_task = skr_gemm_panels_per_task(job, job->m_panels, target->width);
     job->b_panels_per_task = skr_gemm_panels_per_task(job, job->n_panels, target->width);
-    job->a_tasks = skr_mul(job->a_batches, skr_ceil_div(job->m_panels, job->a_panels_per_task));
+    job->a_tasks = pack_a ? skr_mul(job->a_batches, skr_ceil_div(job->m_panels, job->a_panels_per_task)) : 0;
     job->b_tasks = pack_b ? skr_mul(job->b_batches, skr_ceil_div(job->n_panels, job->b_panels_per_task)) : 0;
     /* Waking threads pays from about 400 thousand operations on, as it does from 256 KiB of traffic on. */
     int64_t flops = skr_mul(skr_mul(2 * job->batch.m, job->m), skr_mul(job->n, skr_max(job->k, 1)));
     plan->traffic_bytes = skr_max(flops / 8 * 5, skr_mul(job->b_batches, skr_mul(job->k, job->n)));
-    if (job->k && job->m && job->batch.m)
+    if (job->k && job->m && job->batch.m && job->a_tasks + job->b_tasks)
         skr_cpu_step(plan, SKR_GEMM_PACK, job->a_tasks + job->b_tasks);
     if (job->split)
         skr_cpu_step(plan, SKR_GEMM_PARTS, skr_mul(tasks, job->n_blocks));
