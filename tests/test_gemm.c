@@ -390,7 +390,7 @@ static void expect_explained(const saker_gemm_args *args, const char *words, boo
 /* Many rows go by columns, on AMX with a where it lies, and have the bits that they have in blocks. */
 static void check_by_columns(void)
 {
-    enum { M = 300, N = 560, K = 1152 };
+    enum { M = 264, N = 288, K = 1152 };
     static const saker_type types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_I8};
     char *a = malloc((size_t)M * K * 4), *b = malloc((size_t)N * K * 4), *d[2] = {malloc(M * N * 4), malloc(M * N * 4)};
     if (!a || !b || !d[0] || !d[1])
