@@ -296,6 +296,8 @@ static void by_columns_cases(void)
     gemm_case(of_pair(0, 517, 512, 1056));
     gemm_case(of_pair(3, 515, 512, 2080));
     gemm_case(of_pair(8, 258, 512, 2112));
+    gemm_case(of_pair(13, 258, 512, 1088)); /* scales of groups, and of blocks */
+    gemm_case(of_pair(10, 258, 512, 2176));
 }
 
 static void skinny_group_cases(void)

@@ -18,7 +18,14 @@ static const char *rows_of_a(task_state *s, int64_t block, int64_t ip, panels ta
         return panel_in(job, 0, tail, block, ip);
     int size = kind_bytes(job->kind);
     s->a_row = s->a.rs * size;
-    return (const char *)s->a.data + (s->a.at + ip * job->tile.mr * s->a.rs + block * job->seg) * size;
+    return (const char *)s->a.data + (s->a.at + ip * job->tile.mr * s->a.rs + block * job->segs * job->seg) * size;
+}
+
+/* Where the scales of panel p of the task's columns are in a k block; for all of these blocks and panels they are taken
+ * once. */
+static float *scales_of(const task_state *s, float *all, int64_t block, int64_t p)
+{
+    return all + (block * s->job->tile_n + p) * s->job->segs * 2 * s->job->tile.nr;
 }
 
 static void make_columns(const job_t *job, block_of_d where, int worker)
@@ -38,6 +45,12 @@ static void make_columns(const job_t *job, block_of_d where, int worker)
     panel_pair pairs[SKR_GEMM_COLUMN_PANELS];
     for (int64_t jp = 0; jp < n_n; jp += step)
         take_pair(&s, n_first + jp, &pairs[jp / step]);
+    float *scales = s.scales;
+    for (int64_t i = 0; scaled_apart(job) && i < job->n_blocks * n_n; i++) {
+        int64_t block = i / n_n, jp = i % n_n;
+        s.scales = scales_of(&s, scales, block, jp - jp % step);
+        take_scales(&s, block, pairs[jp / step].c[jp % step]);
+    }
     for (int64_t first = 0; first < job->m_panels; first += job->tile_m) {
         int64_t left = job->m_panels - first, end = first + (left < job->tile_m ? left : job->tile_m);
         for (int64_t block = 0; block < job->n_blocks; block++)
@@ -48,6 +61,7 @@ static void make_columns(const job_t *job, block_of_d where, int worker)
                 for (int64_t jp = 0; jp < n_n; jp += step) {
                     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
                     const panel_pair *p = &pairs[jp / step];
+                    s.scales = scales_of(&s, scales, block, jp);
                     for (int h = 0; h < step; h++)
                         make_tile(&s, block, ip - first, pa, m0, rows, panel_in(job, 1, b, block, n_first + jp + h),
                                   p->c[h], jp + h, tile[h]);

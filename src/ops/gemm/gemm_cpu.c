@@ -217,6 +217,18 @@ static void whole_tile(int n, float *t)
         t[i] = skr_float((uint32_t)(int32_t)t[i]);
 }
 
+/* t = a's panel, or rows of a as they lie, times a panel of b. */
+static void multiply(const task_state *s, int64_t k, const char *pa, const char *pb, float *t)
+{
+#if defined(SKR_LEVEL_amx)
+    if (s->a_row) {
+        micro_lying(s->job->kind, k, pa, s->a_row, pb, t);
+        return;
+    }
+#endif
+    micro(s->job->kind, k, pa, pb, t);
+}
+
 /* t = this k block's part of the tile. */
 static void block_tile(const task_state *s, int64_t block, const char *pa, const char *pb, int64_t m0, int rows,
                        columns c, float *t)
@@ -227,13 +239,11 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
     if (!scaled_apart(job)) {
         segment_k(job, block, 0, &pad);
 #if defined(SKR_LEVEL_amx)
-        if (s->a_row)
-            micro_lying(job->kind, pad, pa, s->a_row, pb, t);
-        else if (s->lines)
+        if (s->lines)
             micro_ahead(job->kind, pad, pa, pb, t, s->ahead, s->lines);
         else
 #endif
-            micro(job->kind, pad, pa, pb, t);
+            multiply(s, pad, pa, pb, t);
         if (job->whole)
             whole_tile(mr * nr, t);
         return;
@@ -253,10 +263,11 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
         return;
     }
 #endif
+    int64_t next = job->seg_pad * (s->a_row ? 1 : mr) * size; /* from segment to segment of a */
     for (int64_t g = 0; g < job->segs; g++, scales += nr) {
         if (!segment_k(job, block, g, &pad))
             break;
-        micro(job->kind, pad, pa + g * job->seg_pad * mr * size, pb + g * job->seg_pad * nr * size, part);
+        multiply(s, pad, pa + g * next, pb + g * job->seg_pad * nr * size, part);
         add_scaled(s, m0, rows, (block * job->segs + g) * job->seg, scales, g == 0, part, t);
     }
 }

@@ -229,8 +229,7 @@ enum { TRIED = 0 }; /* the cores that were at hand had half as much L2 */
 static bool by_columns(const skr_gemm_job *job, int width)
 {
     bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K && !job->dbias.data;
-    bool scaled_apart = skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32;
-    return TRIED && free && !scaled_apart && job->n_blocks && job->m_panels > most_panels(job) &&
+    return TRIED && free && job->n_blocks && job->m_panels > most_panels(job) &&
            (job->packed || distinct(job, &job->b) == job->batch.m) &&
            skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
 }
@@ -240,7 +239,8 @@ static bool by_columns(const skr_gemm_job *job, int width)
 static bool lies_as_tiles(const skr_gemm_job *job)
 {
     bool native = job->a.at.type == (job->kind == SKR_GEMM_BF16 ? SKR_BF16 : SKR_I8);
-    return of_amx(&job->tile) && native && job->a.at.col_stride == 1 && job->k % job->tile.granule == 0 &&
+    bool whole = job->k % job->tile.granule == 0 && (job->segs == 1 || job->seg % job->tile.granule == 0);
+    return of_amx(&job->tile) && native && whole && job->a.at.col_stride == 1 &&
            job->a.row * skr_gemm_element_bytes(job->kind) % 64 == 0;
 }
 
@@ -279,12 +279,15 @@ int64_t skr_gemm_panels_per_task(const skr_gemm_job *job, int64_t panels, int wi
     return skr_max(1, skr_min(skr_min(panels, most), panels / (2 * width)));
 }
 
-/* Scales of a panel, each twice (scales_at); sums of the k blocks so far; skinny: the panel of b at hand, too. */
+/* Scales of a panel, each twice (scales_at), or of all that a task has; sums of the k blocks so far; skinny: the panel
+ * of b at hand, too. */
 int64_t skr_gemm_scratch(skr_gemm_job *job)
 {
     int pair = job->gated ? 2 : 1;
     bool apart = skr_gemm_scaled_in_k(job) && job->kind != SKR_GEMM_F32;
-    job->scale_bytes = apart ? (int64_t)skr_align_up((size_t)(job->segs * job->tile.nr * 2 * pair * 4), 256) : 0;
+    int64_t panels = job->by_columns ? skr_mul(job->n_blocks, job->tile_n) : pair;
+    int64_t scales = apart ? skr_min(skr_mul(job->segs * job->tile.nr * 2 * 4, panels), SKR_HUGE) : 0;
+    job->scale_bytes = (int64_t)skr_align_up((size_t)scales, 256);
     const skr_gemm_tile *t = &job->tile;
     int64_t block = skr_mul(job->seg_pad, job->segs);
     int64_t sums = job->n_blocks > 1 ? skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 4) : 0;
