@@ -260,8 +260,8 @@ static void epilogue_cases(void)
 }
 
 /* Few rows with weights in groups, k's neighbours: read as they lie where the groups are long. */
-/* Many rows and columns enough for two threads: on x86-64 tasks have all rows (gemm_columns_cpu.h). With whole tiles of
- * k's and rows at multiples of 64 bytes AMX uses a as it lies; the last rows are fewer than a panel's. */
+/* Many rows and columns enough for two threads: at level amx tasks have all rows (gemm_columns_cpu.h). With whole tiles
+ * of k's and rows at multiples of 64 bytes a is used as it lies; the last rows are fewer than a panel's. */
 static void by_columns_cases(void)
 {
     for (int i = 0; i < N_PAIRS; i++) {

@@ -1,4 +1,4 @@
-/* gemm_columns_cpu.h - blocks of d that have all rows: tasks share nothing of b.
+/* gemm_columns_cpu.h - blocks of d that have all rows, on CPUs with AMX: tasks share nothing of b.
  * SPDX-License-Identifier: Apache-2.0
  *
  * A task packs its columns of b for itself, into memory that stays in L2, and rows of a pass by: what other caches and
@@ -61,7 +61,8 @@ static void make_columns(const job_t *job, block_of_d where, int worker)
                 for (int64_t jp = 0; jp < n_n; jp += step) {
                     _Alignas(64) float tile[2][MAX_MR * MAX_NR];
                     const panel_pair *p = &pairs[jp / step];
-                    s.scales = scales_of(&s, scales, block, jp);
+                    if (scaled_apart(job))
+                        s.scales = scales_of(&s, scales, block, jp);
                     for (int h = 0; h < step; h++)
                         make_tile(&s, block, ip - first, pa, m0, rows, panel_in(job, 1, b, block, n_first + jp + h),
                                   p->c[h], jp + h, tile[h]);

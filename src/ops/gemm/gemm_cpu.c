@@ -485,7 +485,9 @@ static void make_block(const job_t *job, block_of_d where, int64_t task, int wor
     }
 }
 
+#if defined(SKR_LEVEL_amx)
 #include "gemm_columns_cpu.h"
+#endif
 
 /* ---------------------------------------------------------------- dbias */
 
@@ -532,9 +534,11 @@ void SKR_KERNEL(gemm)(const void *job, int step, int64_t task, int worker)
         tiles_end();
     } else if (step == SKR_GEMM_TILES) {
         tiles_begin();
+#if defined(SKR_LEVEL_amx)
         if (j->by_columns)
             make_columns(j, block_at(j, task), worker);
         else
+#endif
             make_block(j, block_at(j, task), task, worker);
         tiles_end();
     } else {

@@ -218,18 +218,12 @@ static bool one_task_of_rows(const skr_gemm_job *job, int width)
            skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
 }
 
-#if defined(__x86_64__)
-enum { TRIED = 1 };
-#else
-enum { TRIED = 0 }; /* the cores that were at hand had half as much L2 */
-#endif
-
 /* Whether tasks have all rows of their columns and pack these themselves: many rows, with columns for every thread, so
- * that no two pack the same. */
-static bool by_columns(const skr_gemm_job *job, int width)
+ * that no two pack the same, on CPUs with AMX, whose L2 has room for them (2 MiB). */
+static bool by_columns(const skr_gemm_job *job, const char *level, int width)
 {
     bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K && !job->dbias.data;
-    return TRIED && free && job->n_blocks && job->m_panels > most_panels(job) &&
+    return !strcmp(level, "amx") && free && job->n_blocks && job->m_panels > most_panels(job) &&
            (job->packed || distinct(job, &job->b) == job->batch.m) &&
            skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
 }
@@ -244,7 +238,7 @@ static bool lies_as_tiles(const skr_gemm_job *job)
            job->a.row * skr_gemm_element_bytes(job->kind) % 64 == 0;
 }
 
-/* Columns whose panels, all k's, stay in L2 (2 MiB, which two threads may share), but not fewer than 128: a panel of a
+/* Columns whose panels, all k's, stay in L2, which two threads may share, but not fewer than 128: a panel of a
  * meets all of them before the next one does, and no more sums than theirs are kept between k blocks. Where 128 columns
  * are more than that, the panels of one k block are to stay, and sums of 512 rows are kept. */
 static void cut_by_columns(skr_gemm_job *job, int width)
@@ -390,7 +384,7 @@ static saker_status plan_cpu(skr_call *call, skr_gemm_job *job, const skr_target
     const skr_gemm_tile *t = &job->tile;
     int64_t at = 0;
     job->skinny |= one_task_of_rows(job, target->width);
-    job->by_columns = !job->skinny && by_columns(job, target->width);
+    job->by_columns = !job->skinny && by_columns(job, target->level, target->width);
     job->b_panel_bytes = skr_gemm_panels_bytes(job, 1, t->nr);
     job->a_lies = job->by_columns && lies_as_tiles(job);
     if (job->by_columns)
