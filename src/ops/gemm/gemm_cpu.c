@@ -182,10 +182,10 @@ static void take_scales(const task_state *s, int64_t block, columns c)
 SKR_FN void add_scaled_body(int ints, int by_row, const task_state *s, int64_t m0, int rows, int64_t k0,
                             const float *scales, int fresh, const float *sums, float *t)
 {
-    const job_t *job = s->job;
-    int nr = job->tile.nr;
+    enum { nr = PANEL }; /* of every kind that is scaled apart */
     for (int r = 0; r < rows; r++, sums += nr, t += nr) {
-        vf row = v_set1(by_row ? scale_of(job, &s->a, m0 + r, k0) : 1);
+        vf row = v_set1(by_row ? scale_of(s->job, &s->a, m0 + r, k0) : 1);
+        SKR_UNROLL
         for (int j = 0; j < nr; j += SKR_LANES) {
             vf scale = v_load(SKR_F32, scales, j);
             scale = by_row ? v_mul(row, scale) : scale;
