@@ -391,6 +391,7 @@ static void check_by_columns(void)
 {
     enum { M = 264, N = 288, K = 1152 };
     static const saker_type types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_I8};
+    int64_t packed_bytes = 0;
     char *a = malloc((size_t)M * K * 4), *b = malloc((size_t)N * K * 4), *d[2] = {malloc(M * N * 4), malloc(M * N * 4)};
     if (!a || !b || !d[0] || !d[1])
         abort();
@@ -416,6 +417,28 @@ static void check_by_columns(void)
         expect_explained(&args, "each packs its own columns of b", false);
         CHECK_TEXT(!memcmp(d[0], d[1], (size_t)M * N * dt.dtype.bits / 8), "%s: type %d: other bits", level, types[i]);
         args.schedule = 0;
+        saker_tensor size = SAKER_TENSOR(&packed_bytes, SAKER_I64, 1), packed = bt;
+        saker_gemm_pack_args p = {.struct_size = sizeof p, .b = &bt, .bytes = &size};
+        CHECK(saker_gemm_pack(ctx, &p) == SAKER_OK);
+        char *memory = aligned_alloc(64, ((size_t)packed_bytes + 63) / 64 * 64);
+        if (!memory)
+            abort();
+        saker_tensor out = SAKER_TENSOR(memory, SAKER_U8, packed_bytes);
+        p.packed = &out;
+        CHECK(saker_gemm_pack(ctx, &p) == SAKER_OK);
+        packed.data = memory;
+        packed.strides = NULL;
+        args.b = &packed;
+        args.b_packed = 1;
+        memset(d[1], 0, (size_t)M * N * 4);
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        expect_explained(&args, "blocks of d with all rows", true);
+        expect_explained(&args, "each packs its own columns of b", false);
+        CHECK_TEXT(!memcmp(d[0], d[1], (size_t)M * N * dt.dtype.bits / 8), "%s: type %d: other bits with b_packed",
+                   level, types[i]);
+        free(memory);
+        args.b = &bt;
+        args.b_packed = 0;
         at.shape = (int64_t[]){M - 4, K};
         dt.shape = (int64_t[]){M - 4, N};
         at.strides = odd; /* rows that do not begin where lines do */

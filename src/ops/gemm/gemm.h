@@ -21,7 +21,7 @@ enum { SKR_GEMM_AUTO, SKR_GEMM_DATA_PARALLEL, SKR_GEMM_PERSISTENT, SKR_GEMM_SPLI
 enum { SKR_GEMM_PACK, SKR_GEMM_PARTS, SKR_GEMM_TILES, SKR_GEMM_DBIAS };
 /* Columns of dbias that a task of the last step adds up; blocks of a_scale and b_scale. */
 enum { SKR_GEMM_DBIAS_PIECE = 1024, SKR_GEMM_SCALE_BLOCK = 128 };
-/* Panels of b that a task which packs them itself has at most (gemm_columns_cpu.h). */
+/* Panels of b that a task with all rows has at most (gemm_columns_cpu.h). */
 enum { SKR_GEMM_COLUMN_PANELS = 16 };
 /* Up to so many rows of a the columns of b are not packed ahead, but used as they pass. */
 enum { SKR_GEMM_SKINNY = 16 };

@@ -209,23 +209,27 @@ static int64_t distinct(const skr_gemm_job *job, const skr_gemm_matrix *m)
     return 1;
 }
 
-/* Whether a task can have all rows: a panel of b is then used by one task alone, which packs it when it comes to it,
- * and finds it in cache. There must be enough columns for all threads. */
-static bool one_task_of_rows(const skr_gemm_job *job, int width)
+/* Whether tasks can have all rows: nobody asked for k blocks as tasks, and there are enough columns for all threads. */
+static bool columns_for_all(const skr_gemm_job *job, int width)
 {
-    bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K && !job->packed;
-    return free && job->m_panels <= most_panels(job) && distinct(job, &job->b) == job->batch.m &&
-           skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
+    bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K;
+    return free && skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
 }
 
-/* Whether tasks have all rows of their columns and pack these themselves: many rows, with columns for every thread, so
- * that no two pack the same, on CPUs with AMX, whose L2 has room for them (2 MiB). */
+/* Whether few rows are one task's: a panel of b is then used by it alone, which packs it when it comes to it, and finds
+ * it in cache. */
+static bool one_task_of_rows(const skr_gemm_job *job, int width)
+{
+    return columns_for_all(job, width) && !job->packed && job->m_panels <= most_panels(job) &&
+           distinct(job, &job->b) == job->batch.m;
+}
+
+/* Whether many rows are: tasks pack all of their columns, on CPUs with AMX, whose L2 has room for them (2 MiB). The
+ * rows of a partial sum of dbias are fewer. */
 static bool by_columns(const skr_gemm_job *job, const char *level, int width)
 {
-    bool free = job->schedule != SKR_GEMM_SPLIT_K && job->schedule != SKR_GEMM_STREAM_K && !job->dbias.data;
-    return !strcmp(level, "amx") && free && job->n_blocks && job->m_panels > most_panels(job) &&
-           (job->packed || distinct(job, &job->b) == job->batch.m) &&
-           skr_mul(job->n_panels, job->batch.m) >= 8 * (int64_t)width;
+    return columns_for_all(job, width) && !strcmp(level, "amx") && job->n_blocks && !job->dbias.data &&
+           job->m_panels > most_panels(job) && (job->packed || distinct(job, &job->b) == job->batch.m);
 }
 
 /* Whether AMX can load a's tiles from where they lie: whole tiles of its own type along memory, rows that begin where
@@ -362,8 +366,8 @@ static void choose_schedule(skr_gemm_job *job, int width, skr_plan *plan)
         skr_why(plan, "schedule: split_k, %lld k blocks of %lld blocks of d (%s)", (long long)job->n_blocks,
                 (long long)tasks, asked ? "asked for" : "fewer blocks of d than threads");
     else if (job->by_columns)
-        skr_why(plan, "schedule: data_parallel, %lld blocks of d with all rows, each packs its own columns of b%s",
-                (long long)tasks, job->a_lies ? "; a is used as it lies" : "");
+        skr_why(plan, "schedule: data_parallel, %lld blocks of d with all rows%s%s", (long long)tasks,
+                job->packed ? "" : ", each packs its own columns of b", job->a_lies ? "; a is used as it lies" : "");
     else
         skr_why(plan, "schedule: data_parallel, %lld blocks of d%s", (long long)tasks,
                 !asked        ? ""
