@@ -379,6 +379,42 @@ static void check_largest_sums(void)
     }
 }
 
+/* One to four rows of weights' codes have a kernel of their own: the bits that they have among many rows, which go
+ * through panels. Also of numbers so small that sums lose bits of theirs, or AMX has zeros for them. */
+static void check_rows_of_codes(void)
+{
+    enum { M = 20, N = 70, K = 1056, GROUP = 96, GROUPS = K / GROUP };
+    static uint16_t a[M * K];
+    static uint8_t b[N * K];
+    static int8_t zero[GROUPS * N];
+    static float scale[GROUPS * N], d[2][M * N];
+    for (int i = 0; i < N * K; i++)
+        b[i] = (uint8_t)(i * 7919 >> 5 ^ i >> 9);
+    for (int i = 0; i < GROUPS * N; i++)
+        zero[i] = (int8_t)(i % 15 - 7), scale[i] = (float)(1 + i % 9) * 0x1p64f;
+    for (int i = 0; i < 2 * 2 * 2 * 2 * 3; i++) {
+        const int small = i & 1, shifted = i >> 1 & 1;
+        const int64_t m = (int64_t[]){1, 3, 4}[i / 16];
+        const saker_type types[2] = {i & 4 ? SAKER_BF16 : SAKER_F16, i & 8 ? SAKER_I8 : SAKER_I4};
+        const unsigned bits = types[0] == SAKER_BF16 ? 7 : 10, least = small ? 1 : types[0] == SAKER_BF16 ? 115 : 10;
+        for (unsigned j = 0; j < M * K; j++)
+            a[j] = (uint16_t)((j * 40503 >> 4 & 0x8000) | (least + j % 7) << bits | (j * 2654435761u >> (32 - bits)));
+        int64_t turned[2] = {1, K};
+        saker_tensor at = SAKER_TENSOR(a, types[0], M, K), bt = SAKER_TENSOR(b, types[1], K, N),
+                     scales = SAKER_TENSOR(scale, SAKER_F32, GROUPS, N),
+                     zeros = SAKER_TENSOR(zero, SAKER_I8, GROUPS, N), dt = SAKER_TENSOR(d[0], SAKER_F32, M, N);
+        bt.strides = turned;
+        saker_gemm_args args = {.struct_size = sizeof args, .a = &at, .b = &bt, .d = &dt, .b_scale = &scales};
+        args.scaling = SAKER_GEMM_SCALE_GROUP, args.group = GROUP, args.b_zero = shifted ? &zeros : NULL;
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        at.shape = (int64_t[]){m, K}, dt.shape = (int64_t[]){m, N}, dt.data = d[1];
+        CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        CHECK_TEXT(!memcmp(d[0], d[1], (size_t)(m * N) * sizeof **d),
+                   "%s: %d rows of %s codes%s: other bits than of %d", level, (int)m, i & 8 ? "i8" : "i4",
+                   shifted ? " with zero points" : "", M);
+    }
+}
+
 static void expect_explained(const saker_gemm_args *args, const char *words, bool said)
 {
     char text[4096];
@@ -459,6 +495,7 @@ static void check_level(void)
     check_shapes_refused();
     check_turned();
     check_largest_sums();
+    check_rows_of_codes();
     saker_context *all = ctx;
     saker_config one = {.struct_size = sizeof one, .isa = level, .threads = 1};
     CHECK_TEXT(saker_context_create(&ctx, &one) == SAKER_OK, "%s", saker_context_error(NULL));

@@ -37,8 +37,12 @@ static const float *of_columns(const skr_gemm_matrix *m, int64_t begin, int64_t 
         return NULL;
     if (m->at.type == SKR_F32 && step == 1)
         return (const float *)m->at.data + at;
-    for (int i = 0; i < columns; i++)
-        room[i] = one_float(m->at.type, m->at.data, at + i * step);
+    if (m->at.type == SKR_F32)
+        for (int i = 0; i < columns; i++)
+            room[i] = ((const float *)m->at.data)[at + i * step];
+    else
+        for (int i = 0; i < columns; i++)
+            room[i] = one_float(m->at.type, m->at.data, at + i * step);
     return room;
 }
 
@@ -72,5 +76,33 @@ static void convert_columns(const skinny_work *s, int columns, int64_t j, int64_
     for (int i = 0; k < padded && i < columns; i++)
         __builtin_memset(to + ((int64_t)i * pitch + k) * size, 0, (size_t)((padded - k) * size));
 }
+
+#if !defined(SKR_LEVEL_avx2)
+
+/* Four words of each of sixteen columns, `pitch` bytes apart. */
+SKR_FN void turn_sixteen_words(const char *b, int64_t pitch, vf v[4])
+{
+    /* Addresses are a register and 0 to 3 times another: sixteen that GCC would keep do not fit. */
+    const char *fifth = b + 4 * pitch, *ninth = b + 8 * pitch, *thirteenth = b + 12 * pitch;
+    __asm__("" : "+r"(fifth), "+r"(ninth), "+r"(thirteenth));
+    __m512 x[4];
+    UNROLLED
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(b + i * pitch)));
+        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps((const float *)(fifth + i * pitch)), 1);
+        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps((const float *)(ninth + i * pitch)), 2);
+        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps((const float *)(thirteenth + i * pitch)), 3);
+    }
+    __m512d u0 = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1])),
+            u1 = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
+    __m512d v0 = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3])),
+            v1 = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
+    v[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(u0, v0));
+    v[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(u0, v0));
+    v[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(u1, v1));
+    v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(u1, v1));
+}
+
+#endif
 
 #endif

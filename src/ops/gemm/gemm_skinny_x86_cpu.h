@@ -8,8 +8,8 @@
 #ifndef SKR_GEMM_SKINNY_X86_CPU_H
 #define SKR_GEMM_SKINNY_X86_CPU_H
 
+#include "gemm_skinny_codes_x86_cpu.h"
 #include "gemm_skinny_dots_x86_cpu.h"
-#include "gemm_skinny_work_x86_cpu.h"
 
 /* ---------------------------------------------------------------- words turned around */
 
@@ -45,26 +45,6 @@ SKR_FN void turn_columns(int type, const char *b, int64_t pitch, vf v[TURNED])
 
 enum { MOST_ROWS = 16, TURNED = 8 }; /* AMX: as many, too */
 
-SKR_FN void turn_sixteen_words(const char *b, int64_t pitch, vf v[4])
-{
-    __m512 x[4];
-    UNROLLED
-    for (int i = 0; i < 4; i++) {
-        x[i] = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(b + i * pitch)));
-        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps((const float *)(b + (i + 4) * pitch)), 1);
-        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps((const float *)(b + (i + 8) * pitch)), 2);
-        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps((const float *)(b + (i + 12) * pitch)), 3);
-    }
-    __m512d u0 = _mm512_castps_pd(_mm512_unpacklo_ps(x[0], x[1])),
-            u1 = _mm512_castps_pd(_mm512_unpackhi_ps(x[0], x[1]));
-    __m512d v0 = _mm512_castps_pd(_mm512_unpacklo_ps(x[2], x[3])),
-            v1 = _mm512_castps_pd(_mm512_unpackhi_ps(x[2], x[3]));
-    v[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(u0, v0));
-    v[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(u0, v0));
-    v[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(u1, v1));
-    v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(u1, v1));
-}
-
 /* TURNED words of a vector of columns, `pitch` bytes apart; halves that are widened count as words. */
 SKR_FN void turn_columns(int type, const char *b, int64_t pitch, vf v[TURNED])
 {
@@ -83,7 +63,7 @@ SKR_FN void ask_early(int columns, const char *b, int64_t pitch, int64_t bytes)
 {
     UNROLLED
     for (int i = 0; i < columns; i++)
-        _mm_prefetch(b + i * pitch + bytes, _MM_HINT_T1);
+        _mm_prefetch(b + i * pitch + bytes, _MM_HINT_T0);
 }
 
 /* One word of a vector of columns, of which `bytes` bytes are there. */
@@ -187,7 +167,7 @@ SKR_FN void word_columns(int kind, int type, int ROWS, int GROUPS, const skinny_
         for (int g = 0; g < GROUPS; g++) { /* a line of each column is used up at once */
             const char *at = from + SKR_LANES * g * pitch + w * bytes;
             if (ROWS == 1 && type == SKR_F32 && SKR_LANES == 16 && !c->converted)
-                ask_early(SKR_LANES, at, pitch, 512); /* from memory 12 % faster, from L3 slower: gemm.md */
+                ask_early(SKR_LANES, at, pitch, 512); /* from memory 12 % faster: gemm.md */
             for (int u = 0; u < AT_ONCE; u += TURNED) {
                 vf v[TURNED];
                 turn_columns(type, at + u * bytes, pitch, v);
@@ -346,6 +326,9 @@ static const skinny_kernel *skinny_kernel_of(const job_t *job, const side *b)
     const skinny_kernel *dots = dots_for(job, b);
     if (dots || job->whole) /* whole: the others make floats, and no integers of them */
         return dots;
+    const skinny_kernel *codes = codes_for(job, b);
+    if (codes)
+        return codes;
     return kernel_for(job->kind, skinny_converted(job, b) ? native_type(job->kind) : b->type, (int)job->m);
 }
 
