@@ -1,9 +1,9 @@
 /* test_gemm.c - what the cases of gemm cannot say.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Packed weights and every schedule give the same bits, in one case of six, or of as many as the argument says; what is
- * packed for something else is refused, and a pre that is broadcast; the largest sums of bytes are exact; which blocks
- * of d there are. */
+ * Packed weights, i4 as bytes and every schedule give the same bits, in one case of six, or of as many as the argument
+ * says; what is packed for something else is refused, and a pre that is broadcast; the largest sums of bytes are exact;
+ * which blocks of d there are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 static saker_context *ctx;
 static const char *level;
-static int packs, schedules, every = 6;
+static int packs, bytes_given, schedules, every = 6;
 
 /* A case with its tensors in memory. */
 typedef struct call {
@@ -163,6 +163,54 @@ static void check_packed(call *x, const char *want, size_t n)
     packs++;
 }
 
+/* ---------------------------------------------------------------- i4 as bytes */
+
+/* b of i4 as u8; its shape and strides are written to `layout`. False: half a byte cannot be said, or b is too small to
+ * show which dimension has two codes in a byte. */
+static bool as_bytes(const call *x, const saker_gemm_args *args, int64_t layout[2][SAKER_MAX_DIMS], saker_tensor *bytes)
+{
+    const suite_tensor *b = &x->c.tensor[index_of(x, "b")];
+    const int n = b->ndim - 1, along = b->stride[n] == 1 ? n : n - 1;
+    for (int i = 0; i < b->ndim; i++) {
+        layout[0][i] = b->shape[i];
+        layout[1][i] = b->stride[i] / 2;
+    }
+    layout[0][along] = (b->shape[along] + 1) / 2;
+    layout[1][along] = 1;
+    *bytes = *args->b;
+    bytes->dtype = SAKER_DTYPE(SAKER_U8);
+    bytes->shape = layout[0];
+    bytes->strides = layout[1];
+    return b->shape[n - 1] > 1 && (along != n || b->shape[n] % 2 == 0);
+}
+
+static void check_bytes(call *x, const char *want, size_t n)
+{
+    saker_gemm_args args = args_of(x);
+    int64_t layout[2][SAKER_MAX_DIMS];
+    saker_tensor b;
+    if (!as_bytes(x, &args, layout, &b))
+        return;
+    const bool even =
+        b.shape[b.ndim - 2] * b.shape[b.ndim - 1] * 2 == args.b->shape[b.ndim - 2] * args.b->shape[b.ndim - 1];
+    if (b.ndim == 2 && even) {
+        char *memory[2];
+        int64_t size[2];
+        char *nibbles = pack(x, &args, 0, &memory[0], &size[0]);
+        args.b = &b;
+        char *bytes = pack(x, &args, 0, &memory[1], &size[1]);
+        CHECK_TEXT(size[0] == size[1] && !memcmp(nibbles, bytes, (size_t)size[0]),
+                   "%s: %s: b as bytes is packed otherwise", level, x->c.name);
+        free(memory[0]);
+        free(memory[1]);
+    }
+    args.b = &b;
+    fill_call(x);
+    CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s: %s: %s", level, x->c.name, saker_context_error(ctx));
+    expect_same(x, want, n, "b as bytes");
+    bytes_given++;
+}
+
 /* ---------------------------------------------------------------- schedules */
 
 static void check_schedules(call *x, const char *want, size_t n)
@@ -188,6 +236,8 @@ static void check_case(const suite *s, const suite_case *c)
     const suite_tensor *a = &c->tensor[index_of(&x, "a")];
     if (args.b->ndim == 2)
         check_packed(&x, want, n);
+    if (c->tensor[index_of(&x, "b")].type == SAKER_I4)
+        check_bytes(&x, want, n);
     if (a->shape[a->ndim - 1] > 500)
         check_schedules(&x, want, n);
     free(want);
@@ -415,6 +465,40 @@ static void check_rows_of_codes(void)
     }
 }
 
+/* grouped_gemm with i4 as bytes, both ways around. */
+static void check_grouped_bytes(void)
+{
+    enum { GROUPS = 2, T = 5, N = 34, K = 64, SHARE = 32 };
+    static const int32_t offset[GROUPS + 1] = {0, 2, T};
+    static uint16_t a[T * K];
+    static uint8_t b[GROUPS * K * N / 2];
+    static float scale[GROUPS * (K / SHARE) * N], d[2][T * N];
+    for (unsigned i = 0; i < T * K; i++)
+        a[i] = (uint16_t)((i * 40503 >> 4 & 0x8000) | 14 << 10 | i % 1024);
+    for (unsigned i = 0; i < sizeof b; i++)
+        b[i] = (uint8_t)(i * 7919 >> 5);
+    for (int i = 0; i < GROUPS * (K / SHARE) * N; i++)
+        scale[i] = (float)(1 + i % 9);
+    for (int turned = 0; turned < 2; turned++) {
+        int64_t nibbles[] = {K * N, turned ? 1 : N, turned ? K : 1},
+                bytes[] = {K * N / 2, turned ? 1 : N / 2, turned ? K / 2 : 1};
+        saker_tensor at = SAKER_TENSOR(a, SAKER_F16, T, K), bt = SAKER_TENSOR(b, SAKER_I4, GROUPS, K, N),
+                     ot = SAKER_TENSOR((void *)offset, SAKER_I32, GROUPS + 1),
+                     st = SAKER_TENSOR(scale, SAKER_F32, GROUPS, K / SHARE, N),
+                     dt = SAKER_TENSOR(d[0], SAKER_F32, T, N);
+        bt.strides = nibbles;
+        saker_grouped_gemm_args args = {
+            .struct_size = sizeof args, .a = &at, .b = &bt, .offsets = &ot, .d = &dt, .b_scale = &st};
+        args.scaling = SAKER_GEMM_SCALE_GROUP, args.group = SHARE;
+        CHECK_TEXT(saker_grouped_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        bt = SAKER_TENSOR(b, SAKER_U8, GROUPS, turned ? K / 2 : K, turned ? N : N / 2);
+        bt.strides = bytes, dt.data = d[1];
+        CHECK_TEXT(saker_grouped_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
+        CHECK_TEXT(!memcmp(d[0], d[1], sizeof d[0]), "%s: grouped_gemm: other bits with b as bytes, two %s in each",
+                   level, turned ? "k's" : "columns");
+    }
+}
+
 static void expect_explained(const saker_gemm_args *args, const char *words, bool said)
 {
     char text[4096];
@@ -496,6 +580,7 @@ static void check_level(void)
     check_turned();
     check_largest_sums();
     check_rows_of_codes();
+    check_grouped_bytes();
     saker_context *all = ctx;
     saker_config one = {.struct_size = sizeof one, .isa = level, .threads = 1};
     CHECK_TEXT(saker_context_create(&ctx, &one) == SAKER_OK, "%s", saker_context_error(NULL));
@@ -520,6 +605,6 @@ int main(int argc, char **argv)
         check_level();
         saker_context_destroy(ctx);
     }
-    printf("%d packed, %d schedules\n", packs, schedules);
+    printf("%d packed, %d as bytes, %d schedules\n", packs, bytes_given, schedules);
     return check_report("test_gemm");
 }

@@ -95,7 +95,8 @@ def _gemm(given):
         shape = (1, 1)  # of any size: the library looks at a and b first, and says what is wrong with them
     else:
         lead = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        shape = (*lead, a.shape[-2], b.shape[-1])
+        columns = 2 if b.dtype == numpy.uint8 and b.shape[-2] == a.shape[-1] else 1  # of a byte: int4
+        shape = (*lead, a.shape[-2], b.shape[-1] * columns)
     whole = a.dtype.kind in "iu" and given.get("scaling") in (None, "none", 0)  # sums of integers are exact unscaled
     result = a.dtype if a.dtype.itemsize > 1 else "int32" if whole else "float32"
     gated = given.get("gated") not in (None, "no", 0)

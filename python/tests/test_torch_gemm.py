@@ -9,6 +9,7 @@ torch = need_torch()
 
 import torch.nn.functional as F  # noqa: E402
 
+import saker  # noqa: E402
 import saker.torch as st  # noqa: E402
 
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: torch.cuda.is_available() is False")
@@ -144,6 +145,24 @@ def test_weight_only(device):
     near(st.scaled_matmul(a, q.t(), b_scale=scale.t(), group=32), want)
     with pytest.raises(ValueError):
         st.scaled_matmul(a, q.t(), b_scale=scale.t(), scaling="rows")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_weights_of_four_bits(device):
+    torch.manual_seed(6)
+    a, w = torch.randn(3, 2, 96, device=device).half(), torch.randn(50, 96, device=device)
+    q, scale = st.quantize(w, "i4", per="group", group=32)
+    want = a.double() @ st.dequantize(q, scale, per="group", group=32).t().double()
+    near(st.scaled_matmul(a, q.t(), b_scale=scale.t(), group=32, dtype=torch.float32), want)
+    codes = torch.randint(-8, 8, (96, 50), device=device)  # two columns in a byte
+    q = ((codes[:, ::2] & 15) | (codes[:, 1::2] & 15) << 4).to(torch.uint8)
+    zero = torch.randint(-8, 8, (3, 50), dtype=torch.int8, device=device)
+    weight = (codes - zero.repeat_interleave(32, 0)) * scale.t().repeat_interleave(32, 0).double()
+    got = st.scaled_matmul(a, q, b_scale=scale.t(), b_zero=zero, group=32, activation="silu", gated="halves")
+    gate, up = (a.double() @ weight).chunk(2, -1)
+    near(got, F.silu(gate) * up)
+    with pytest.raises(saker.Error, match="along it a byte holds two i4"):
+        st.scaled_matmul(a, q.t().contiguous().t(), b_scale=scale.t(), group=32)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -157,6 +157,8 @@ def _scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, fa
 
 def _fake_scaled(a, b, a_scale, b_scale, b_zero, bias, scaling, group, act, gated, fast, dtype):
     *lead, n = _product_shape(a, b)
+    if b.dtype == torch.uint8 and b.shape[-2] == a.shape[-1]:  # two columns in a byte
+        n *= 2
     return a.new_empty((*lead, n // 2 if gated else n), dtype=dtype)
 
 
@@ -283,7 +285,8 @@ def scaled_matmul(
     activation="none", gated=None, fast_accum=False,
 ):
     """act(scales * (a @ b) + bias) of quantised matrices, without a gradient: float8 with float8, int8 with int8, or
-    float16 and bfloat16 with int8 weights in groups.
+    float16, bfloat16 and int8 with weights in groups: int8 (beside floats), or int4, two in a byte of uint8, the low one
+    first. Those of a linear layer, uint8 [N, K/2], are given as its .t(); [K, N/2] is what has two columns in a byte.
 
     Scales are what multiplies back, as quantize gives them: one for all; [M] for a's rows and [N] for b's columns;
     [M, K/128] and [K/128, N/128] for blocks; with group=g b_scale (and b_zero) are [K/g, N]. scaling says which where

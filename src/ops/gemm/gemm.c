@@ -34,13 +34,13 @@ enum {
 
 const uint32_t skr_gemm_a_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2, SAKER_I8, SAKER_I32, 0};
 const uint32_t skr_gemm_b_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_E4M3, SAKER_E5M2,
-                                     SAKER_I8,  SAKER_I4,  SAKER_I32,  0};
+                                     SAKER_I8,  SAKER_I4,  SAKER_U8,   SAKER_I32,  0};
 const uint32_t skr_gemm_result_types[] = {SAKER_F32, SAKER_F16, SAKER_BF16, SAKER_I32, 0};
 const uint32_t skr_gemm_zero_types[] = {SAKER_I8, SAKER_F32, 0};
 
 static const saker_field fields[N_FIELDS] = {
     [A] = SKR_IN(gemm, a, 1, skr_gemm_a_types, "[..., M, K]"),
-    [B] = SKR_IN(gemm, b, 1, skr_gemm_b_types, "[..., K, N]"),
+    [B] = SKR_IN(gemm, b, 1, skr_gemm_b_types, "[..., K, N]; u8: i4, two in a byte, [..., K/2, N] or [..., K, N/2]"),
     [D] = SKR_OUT(gemm, d, 1, skr_gemm_result_types, "[..., M, N]; gated [..., M, N/2]"),
     [C] = SKR_IN(gemm, c, 0, skr_gemm_result_types, "[..., M, N]: beta * c is added"),
     [BIAS] = SKR_IN(gemm, bias, 0, skr_gemm_result_types, "[N], or [M] with bias_rows"),
@@ -163,6 +163,27 @@ saker_status skr_gemm_check_nibbles(skr_call *call, const skr_view *b)
                             b->name, (long long)b->stride[i], i);
         packed |= last;
     }
+    return SAKER_OK;
+}
+
+saker_status skr_gemm_open_bytes(skr_call *call, int64_t rows, bool packed, skr_view *b)
+{
+    if (b->type != SKR_U8 || b->ndim < 2)
+        return SAKER_OK;
+    const int k = b->ndim - 2, n = b->ndim - 1;
+    const bool along_k = rows < 0 ? b->stride[k] == 1 && b->stride[n] != 1 : b->shape[k] != rows;
+    const int along = along_k ? k : n;
+    if (b->shape[along] > 1 && b->stride[along] != 1 && !packed)
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "%s has type u8 and stride %lld in dimension %d, expected 1: along it a byte holds two i4",
+                        b->name, (long long)b->stride[along], along);
+    const int64_t bytes = b->shape[along];
+    b->shape[along] = along_k && rows > 0 && rows / 2 + rows % 2 == bytes ? rows : 2 * bytes;
+    b->count = bytes ? b->count / bytes * b->shape[along] : 0;
+    for (int i = 0; i < b->ndim; i++)
+        b->stride[i] *= 2;
+    b->stride[along] = 1;
+    b->type = SKR_I4;
     return SAKER_OK;
 }
 
@@ -346,7 +367,13 @@ static saker_status check(skr_call *call, const skr_view *v, const void *out_arg
     static const skr_alias_pair allowed[] = {{C, D}};
     const saker_gemm_args *args = out_args;
     skr_gemm_job *job = out;
+    skr_view opened[N_TENSORS];
     memset(job, 0, sizeof *job);
+    if (v[B].type == SKR_U8) {
+        memcpy(opened, v, sizeof opened);
+        v = opened;
+        SKR_TRY(skr_gemm_open_bytes(call, v[A].ndim ? v[A].shape[v[A].ndim - 1] : 0, args->b_packed, &opened[B]));
+    }
     SKR_TRY(check_options(call, v, args));
     job->group = args->group;
     job->alpha = args->alpha != 0 ? args->alpha : 1;

@@ -9,7 +9,7 @@ enum { B, B_SCALE, B_ZERO, PACKED, BYTES, N_TENSORS, GROUP = N_TENSORS, SCALING,
 static const uint32_t u8_only[] = {SAKER_U8, 0};
 
 static const saker_field fields[N_FIELDS] = {
-    [B] = SKR_IN(gemm_pack, b, 1, skr_gemm_b_types, "[K, N]"),
+    [B] = SKR_IN(gemm_pack, b, 1, skr_gemm_b_types, "[K, N]; u8: i4, two in a byte along what lies side by side"),
     [B_SCALE] = SKR_IN(gemm_pack, b_scale, 0, skr_f32_only, "scales of b, as scaling says; absent: 1"),
     [B_ZERO] = SKR_IN(gemm_pack, b_zero, 0, skr_gemm_zero_types, "b_scale's shape: as in gemm"),
     [PACKED] = SKR_OUT(gemm_pack, packed, 0, u8_only, "[bytes or more]: b as the kernels read it"),
@@ -81,8 +81,14 @@ static saker_status check(skr_call *call, const skr_view *v, const void *given, 
     const saker_gemm_pack_args *args = given;
     skr_gemm_pack_job *job = out;
     skr_gemm_job *g = &job->gemm;
+    skr_view opened[N_TENSORS];
     char text[192];
     memset(job, 0, sizeof *job);
+    if (v[B].type == SKR_U8) {
+        memcpy(opened, v, sizeof opened);
+        v = opened;
+        SKR_TRY(skr_gemm_open_bytes(call, -1, false, &opened[B]));
+    }
     if (v[B].ndim != 2)
         return skr_fail(call, SAKER_INVALID_ARG, "b has shape %s, expected [K, N]", skr_shape_text(&v[B], text));
     g->k = v[B].shape[0];

@@ -34,7 +34,7 @@ enum {
 
 static const saker_field fields[N_FIELDS] = {
     [A] = SKR_IN(grouped_gemm, a, 1, skr_gemm_a_types, "[T, K]; along_k [M, T]"),
-    [B] = SKR_IN(grouped_gemm, b, 1, skr_gemm_b_types, "[G, K, N]; along_k [T, N]"),
+    [B] = SKR_IN(grouped_gemm, b, 1, skr_gemm_b_types, "[G, K, N], u8: i4 as in gemm; along_k [T, N]"),
     [D] = SKR_OUT(grouped_gemm, d, 1, skr_gemm_result_types, "[T, N]; gated [T, N/2]; along_k [G, M, N]"),
     [OFFSETS] = SKR_IN(grouped_gemm, offsets, 1, skr_index_types, "[G + 1]: where each group begins, and T"),
     [GATHER] = SKR_IN(grouped_gemm, gather, 0, skr_index_types, "[T]: row r is row gather[r] of a"),
@@ -221,8 +221,14 @@ static saker_status check(skr_call *call, const skr_view *v, const void *given, 
     const saker_grouped_gemm_args *args = given;
     skr_grouped_gemm_job *job = out;
     skr_gemm_job *g = &job->gemm;
+    skr_view opened[N_TENSORS];
     char text[192];
     memset(job, 0, sizeof *job);
+    if (v[B].type == SKR_U8) {
+        memcpy(opened, v, sizeof opened);
+        v = opened;
+        SKR_TRY(skr_gemm_open_bytes(call, v[A].ndim ? v[A].shape[v[A].ndim - 1] : 0, false, &opened[B]));
+    }
     SKR_TRY(check_options(call, v, args));
     g->group = args->group;
     g->alpha = args->alpha != 0 ? args->alpha : 1;
