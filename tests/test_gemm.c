@@ -167,17 +167,16 @@ static void check_packed(call *x, const char *want, size_t n)
 
 /* b of i4 as u8; its shape and strides are written to `layout`. False: half a byte cannot be said, or b is too small to
  * show which dimension has two codes in a byte. */
-static bool as_bytes(const call *x, const saker_gemm_args *args, int64_t layout[2][SAKER_MAX_DIMS], saker_tensor *bytes)
+static bool as_bytes(const saker_tensor *b, int64_t layout[2][SAKER_MAX_DIMS], saker_tensor *bytes)
 {
-    const suite_tensor *b = &x->c.tensor[index_of(x, "b")];
-    const int n = b->ndim - 1, along = b->stride[n] == 1 ? n : n - 1;
-    for (int i = 0; i < b->ndim; i++) {
-        layout[0][i] = b->shape[i];
-        layout[1][i] = b->stride[i] / 2;
+    const int n = b->ndim - 1, along = !b->strides || b->strides[n] == 1 ? n : n - 1;
+    int64_t compact = 1;
+    for (int i = n; i >= 0; i--) {
+        layout[0][i] = i == along ? (b->shape[i] + 1) / 2 : b->shape[i];
+        layout[1][i] = i == along ? 1 : b->strides ? b->strides[i] / 2 : compact;
+        compact *= layout[0][i];
     }
-    layout[0][along] = (b->shape[along] + 1) / 2;
-    layout[1][along] = 1;
-    *bytes = *args->b;
+    *bytes = *b;
     bytes->dtype = SAKER_DTYPE(SAKER_U8);
     bytes->shape = layout[0];
     bytes->strides = layout[1];
@@ -189,7 +188,7 @@ static void check_bytes(call *x, const char *want, size_t n)
     saker_gemm_args args = args_of(x);
     int64_t layout[2][SAKER_MAX_DIMS];
     saker_tensor b;
-    if (!as_bytes(x, &args, layout, &b))
+    if (!as_bytes(args.b, layout, &b))
         return;
     const bool even =
         b.shape[b.ndim - 2] * b.shape[b.ndim - 1] * 2 == args.b->shape[b.ndim - 2] * args.b->shape[b.ndim - 1];
@@ -491,7 +490,7 @@ static void check_grouped_bytes(void)
             .struct_size = sizeof args, .a = &at, .b = &bt, .offsets = &ot, .d = &dt, .b_scale = &st};
         args.scaling = SAKER_GEMM_SCALE_GROUP, args.group = SHARE;
         CHECK_TEXT(saker_grouped_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
-        bt = SAKER_TENSOR(b, SAKER_U8, GROUPS, turned ? K / 2 : K, turned ? N : N / 2);
+        bt = (saker_tensor)SAKER_TENSOR(b, SAKER_U8, GROUPS, turned ? K / 2 : K, turned ? N : N / 2);
         bt.strides = bytes, dt.data = d[1];
         CHECK_TEXT(saker_grouped_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));
         CHECK_TEXT(!memcmp(d[0], d[1], sizeof d[0]), "%s: grouped_gemm: other bits with b as bytes, two %s in each",
