@@ -902,8 +902,8 @@ typedef enum saker_gemm_schedule {
  * i32) the result is exact modulo 2^32: c, bias and pre are then i32, alpha is 1, beta 0 or 1, and there are no scales
  * and no activation; dbias is not given. With other d the sums of i8 (with GROUP, of each group) are i32 as well: up to
  * 131071 k's they fit whatever a and b are, beyond it they may wrap. An i4 matrix is packed along a dimension of stride
- * 1; all its other strides are even. b of type u8 is the same bytes, for callers whose arrays have no i4: [..., K, N/2],
- * or, where it has not as many rows as a has columns, [..., ceil(K/2), N].
+ * 1; all its other strides are even. b of type u8 is the same bytes, for callers whose arrays have no i4: [..., K,
+ * N/2], or, where it has not as many rows as a has columns, [..., ceil(K/2), N].
  *
  * Hopper's tensor cores keep about 13 bits of a sum of fp8 products. There the sums of each 128 k's are added in f32;
  * with fast_accum they need not be, which is faster and less exact the longer K is. The CPU and the kernels for other
@@ -949,12 +949,12 @@ SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *arg
 /* gemm_pack: b of gemm in the order in which this context's kernels read it, for weights that are used many times (CPU
  * only; a GPU reads b as it lies).
  *
- * b is one matrix (u8: i4, two in a byte along the dimension of stride 1); scaling, group, gated, b_scale and b_zero are
- * those that gemm will be given (those of groups and blocks are two-dimensional), and for_a is the type of its a where
- * that is not b's own (fp8: any fp8). bytes is how many bytes packed must have at least; without packed only bytes is
- * written. packed is then b's data for gemm, with b_packed. It is at a multiple of 16 bytes (64 is faster), and is for
- * contexts of this library on the same instruction-set level; gemm refuses one that was made for something else. b_scale
- * and b_zero must not change in between. */
+ * b is one matrix (u8: i4, two in a byte along the dimension of stride 1); scaling, group, gated, b_scale and b_zero
+ * are those that gemm will be given (those of groups and blocks are two-dimensional), and for_a is the type of its a
+ * where that is not b's own (fp8: any fp8). bytes is how many bytes packed must have at least; without packed only
+ * bytes is written. packed is then b's data for gemm, with b_packed. It is at a multiple of 16 bytes (64 is faster),
+ * and is for contexts of this library on the same instruction-set level; gemm refuses one that was made for something
+ * else. b_scale and b_zero must not change in between. */
 typedef enum saker_gemm_for {
     SAKER_GEMM_FOR_SAME = 0, /* a has b's type */
     SAKER_GEMM_FOR_F16 = 1,

@@ -28,8 +28,8 @@ saker_status skr_gemm_check_options(skr_call *call, const skr_gemm_options *o);
 saker_status skr_gemm_check_types(skr_call *call, int a_type, int b_type, int scaling, int64_t group);
 /* An i4 row begins at a whole byte. */
 saker_status skr_gemm_check_nibbles(skr_call *call, const skr_view *b);
-/* b of u8 becomes the i4 that its bytes hold: two along K where it has not `rows` rows, else along N; rows < 0: along the
- * dimension whose elements are neighbours. packed: gemm_pack has put them elsewhere. */
+/* b of u8 becomes the i4 that its bytes hold: two along K where it has not `rows` rows, else along N; rows < 0: along
+ * the dimension whose elements are neighbours. packed: gemm_pack has put them elsewhere. */
 saker_status skr_gemm_open_bytes(skr_call *call, int64_t rows, bool packed, skr_view *b);
 
 /* Scales that change along k: products of groups of k are scaled apart; in f32 the operands are, while packing. */
