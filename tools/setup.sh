@@ -38,7 +38,7 @@ fi
 install_packages() {
     say "installing Debian packages: $*"
     [ -n "${apt_updated:-}" ] || { apt-get update -qq >/dev/null 2>&1 || true; apt_updated=1; }
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/tmp/saker-setup.$$ 2>&1 ||
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$@" >/tmp/saker-setup.$$ 2>&1 ||
         { tail -5 /tmp/saker-setup.$$; rm -f /tmp/saker-setup.$$; return 1; }
     rm -f /tmp/saker-setup.$$
 }
