@@ -4,7 +4,9 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import ctypes
+import os
 
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # else its idle threads take time from whoever comes next
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112
 LIBRARIES = {
     "OpenBLAS": ("libopenblas.so.0", "openblas_set_num_threads"),

@@ -66,6 +66,18 @@ def describe(build, device):
     }
 
 
+def last_cache_bytes():
+    """The largest cache of the CPU; 64 MiB where the system does not say."""
+    found = []
+    for index in range(8):
+        try:
+            with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as f:
+                found.append(int(f.read().strip().removesuffix("K")) * 1024)
+        except (OSError, ValueError):
+            break
+    return max(found, default=2**26)
+
+
 def slug(head, device):
     """File-name part for a machine: nvidia-h200, neoverse-v1-2core."""
     name = re.sub(r"\((r|tm)\)|cpu|@.*|processor", " ", (head["machine"] or "machine").lower())

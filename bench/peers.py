@@ -60,7 +60,8 @@ def cases(arguments, known):
 
 
 class Case:
-    """The tensors of one case, several copies where one would stay in the GPU's L2 cache."""
+    """The tensors of one case, several copies where one would stay in the GPU's L2 cache (in the CPU's, where the case
+    wants them from memory)."""
 
     def __init__(self, op, dtype, m, n, device):
         self.op, self.dtype, self.m, self.n = op, dtype, m, n
@@ -70,9 +71,13 @@ class Case:
         if device == "cuda":
             l2 = torch.cuda.get_device_properties(0).L2_cache_size
             copies = max(1, min(16, 1 + 3 * l2 // self.bytes))
+        elif op.from_memory:
+            copies = 1 + 4 * common.last_cache_bytes() // self.bytes
         self.sets = [
-            op.tensors(dtype, m, n, device, torch.Generator(device).manual_seed(seed)) for seed in range(copies)
+            op.tensors(dtype, m, n, device, torch.Generator(device).manual_seed(seed))
+            for seed in range(copies if device == "cuda" else 1)
         ]
+        self.sets += [{name: t.clone() for name, t in self.sets[0].items()} for _ in range(copies - len(self.sets))]
 
 
 def rotate(runs):

@@ -28,6 +28,7 @@ class Op:
     name = ""  # the library's operation; a file may time one operation in several ways: label tells them apart
     label = None
     quack = False  # whether QuACK's figures were recorded
+    from_memory = False  # on the CPU, too, tensors are several times as large as the caches, all copies together
     cpu_widths = (1024, 4096, 16384, 65536)
     cuda_widths = tuple(2**k for k in range(8, 19))
 

@@ -10,7 +10,7 @@ import blas
 from . import draw, Op, rows_error, some_rows, TYPES, without_gradient
 
 GELU, SILU, HALVES = 4, 3, 1
-TENSOR, ROW_COLUMN, BLOCK = 1, 2, 3  # scaling
+TENSOR, ROW_COLUMN, BLOCK, GROUP = 1, 2, 3, 4  # scaling
 FP8 = [(n, n, n) for n in (2048, 4096, 8192)] + [(16384, 4096, 4096), (1536, 1536, 16384), (16, 4096, 4096), (64, 14336, 4096)]
 
 
@@ -296,9 +296,73 @@ class Fp8Blocks(Fp8):
         return rows_error(t["d"][rows], a @ (t["weight"].double() * spread(t["b_scale"], 128)).t())
 
 
+class OneRow(Product):
+    from_memory = True
+
+    def traffic(self, dtype, m, n):
+        return super().traffic(dtype, m, n)[0], 1, 0
+
+
+class Codes(Product):
+    """bf16 with weights of 4 or 8 bits, a linear layer's: with a scale for every 128 k's of a column, or for all."""
+
+    from_memory = True
+
+    def __init__(self, rows, width, bits):
+        super().__init__(f"gemm_m{rows}_i{bits}_weights", rows, width)
+        self.bits, self.group = bits, 128 if bits == 4 else width
+
+    def shapes(self, kind, device, types, widths):
+        wanted = "bf16" in types and (device == "cpu" or self.bits == 4)  # PyTorch has no i8 weights on GPUs
+        return super().shapes(kind, device, ["bf16"], widths) if wanted else []
+
+    def traffic(self, dtype, m, n):
+        return n * n * self.bits // 8 + 4 * n * n // self.group + 4 * m * n, 1, 0
+
+    def tensors(self, dtype, m, n, device, generator):
+        most = 2 ** (self.bits - 1)
+        codes = torch.randint(-most, most, (n, n), generator=generator, dtype=torch.int8, device=device)
+        scale = (torch.rand(n // self.group, n, generator=generator, device=device) / most).bfloat16()
+        t = {
+            "a": draw(generator, dtype, device, m, n),
+            "weight": codes,
+            "scale": scale.float(),
+            "d": torch.empty(m, n, dtype=torch.bfloat16, device=device),
+        }
+        if self.bits == 8:
+            return {**t, "theirs": scale[0]}
+        even, odd = codes[:, ::2].to(torch.uint8) & 15, codes[:, 1::2].to(torch.uint8) & 15
+        t["weight"] = even | odd << 4
+        t["theirs"] = torch.stack([scale, torch.zeros_like(scale)], -1)
+        if device == "cpu":
+            t["packed"] = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.int() + 8, 1)
+        else:  # eights more, and the first one in the upper half
+            t["packed"] = torch.ops.aten._convert_weight_to_int4pack((even ^ 8) << 4 | odd ^ 8, 8)
+        return t
+
+    def arguments(self, t):
+        return {**super().arguments(t), "b_scale": t["scale"], "scaling": GROUP, "group": self.group}
+
+    def torch(self, t, compiled):
+        aten = torch.ops.aten
+        if self.bits == 8:
+            return without_gradient(aten._weight_int8pack_mm, t["a"], t["weight"], t["theirs"])
+        run = aten._weight_int4pack_mm_for_cpu if t["a"].device.type == "cpu" else aten._weight_int4pack_mm
+        return without_gradient(run, t["a"], t["packed"], self.group, t["theirs"])
+
+    def error(self, t):
+        codes = t["weight"]
+        if self.bits == 4:
+            codes = torch.stack([(codes ^ 8) & 15, (codes >> 4) ^ 8], -1).flatten(1).to(torch.int8) - 8
+        weight = codes.double() * t["scale"].double().t().repeat_interleave(self.group, 1)
+        return rows_error(t["d"], t["a"].double() @ weight.t())
+
+
 OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8"), Tf32("gemm_tf32")]
 OPS += [Residual("gemm_residual"), WeightGradient(4096, 4096, 8192), WeightGradient(14336, 4096, 8192)]
-OPS += [Product("gemm_m1", 1, 4096), Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
+OPS += [OneRow("gemm_m1", 1, 4096)]
+OPS += [Codes(1, 4096, 8), Codes(1, 4096, 4), Codes(16, 4096, 4)]
+OPS += [Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
 OPS += [Shape(4096, 4096, 4096, layout) for layout in ("kn", "mk", "mn")]
 OPS += [Shape(16384, 4096, 4096), Shape(4096, 14336, 4096), Shape(1536, 1536, 16384), Shape(4864, 4096, 8256)]
 OPS += [Shape(64, 14336, 4096), Shape(128, 4096, 14336)]
