@@ -217,6 +217,22 @@ template <class I> inline void emu_cvt_rni_s32_f32(I &r, float f)
     r = (I)(f != f ? 0 : f >= 0x1p31f ? INT32_MAX : f < -0x1p31f ? INT32_MIN : (int32_t)nearbyintf(f));
 }
 
+/* a * b + c of each pair of halves. */
+template <bool BF16> uint32_t emu_fma_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const auto value = [i](uint32_t h) {
+            return (double)(BF16 ? emu_of_bf16(h >> i & 0xffff) : emu_of_f16(h >> i & 0xffff));
+        };
+        float f = (float)(value(a) * value(b) + value(c));
+        r |= (BF16 ? emu_to_bf16(f) : emu_to_f16(f)) << i;
+    }
+    return r;
+}
+INSTRUCTION(fma_rn_bf16x2, r = emu_fma_halves<true>(a, b, c), uint32_t &r, uint32_t a, uint32_t b, uint32_t c)
+INSTRUCTION(fma_rn_f16x2, r = emu_fma_halves<false>(a, b, c), uint32_t &r, uint32_t a, uint32_t b, uint32_t c)
+
 /* The larger (smaller) of each pair of halves; a number where the other is NaN. */
 template <bool BF16, bool LARGER> uint32_t emu_select_halves(uint32_t a, uint32_t b)
 {

@@ -38,6 +38,12 @@ enum { SKR_GEMM_VECTOR_ROWS_N = 4, SKR_GEMM_VECTOR_COLUMNS_N = 16 };
 /* Rows of a that gemm_rows.cuh takes, and columns of b that its blocks do. */
 enum { SKR_GEMM_ROWS_MOST = 16, SKR_GEMM_ROWS_COLUMNS = 32 };
 
+/* gemm_codes.cuh: rows of a that it takes, threads of a block, chunks of codes that a warp has on their way; columns of
+ * b of a block of so many rows, and its dynamic shared memory. */
+enum { SKR_GEMM_CODES_MOST = 64, SKR_GEMM_CODES_THREADS = 256, SKR_GEMM_CODES_STAGES = 4 };
+#define SKR_GEMM_CODES_COLUMNS(rows, fine) ((rows) == 8 || (fine) ? 16 : 32)
+#define SKR_GEMM_CODES_SHARED(rows, fine)                                                                              \
+    (SKR_GEMM_CODES_THREADS / 32 * SKR_GEMM_CODES_STAGES * SKR_GEMM_CODES_COLUMNS(rows, fine) * 64)
 /* Rows of a that gemm_few.cuh takes; columns of b, and threads, of its blocks. */
 enum { SKR_GEMM_FEW_MOST = 64, SKR_GEMM_FEW_COLUMNS = 128, SKR_GEMM_FEW_THREADS = 288 };
 
@@ -147,7 +153,7 @@ typedef struct skr_gemm_job {
     int64_t n_blocks;           /* k blocks */
     int64_t m_panels, n_panels; /* panels of a and b; gated: n_panels counts gate and up */
     int64_t a_batches, b_batches, a_batch_bytes, b_batch_bytes, a_at, b_at;
-    int64_t b_panel_bytes; /* by columns: of one panel, all k blocks */
+    int64_t b_panel_bytes;                    /* by columns: of one panel, all k blocks */
     int64_t tile_m, tile_n, m_tiles, n_tiles; /* panels of a task, tasks of a batch */
     int64_t scratch_at, scratch_bytes;        /* for each worker */
     int64_t scale_bytes;                      /* of them, scales of a panel's columns */

@@ -39,6 +39,9 @@ skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *
 /* The same for few rows of a, or few columns of b, which is the same transposed. It writes d itself. */
 bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 
+/* Few rows of floats with i4 or i8 weights in groups. Adds its step, which writes d itself. */
+bool skr_gemm_plan_codes(const skr_gemm_job *job, const skr_target *target, skr_plan *plan);
+
 /* 0: the second index runs along memory, 1: the first does, -1: neither. */
 int skr_gemm_along(const skr_gemm_matrix *m, int64_t rows, int64_t cols);
 /* No option but those that Hopper's kernels have themselves, and rows of d in vectors. */
