@@ -60,20 +60,22 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
     const uint32_t ring;  /* the warp's stages */
     const char *columns[2 * CT], *rows[MT];
     const float *scales[2 * CT];
-    const int8_t *zeros[2 * CT];
+    const char *zeros[2 * CT];
+    const bool fractions; /* zero points are f32 */
 
     /* Columns and rows out of range repeat the last one; their sums are not written. */
     __device__ __forceinline__ gemm_codes(const skr_gemm_job &j, uint32_t shared, const gemm_batch &z, int64_t m0,
                                           int64_t n0)
         : job(j), group((uint32_t)min(j.group, (int64_t)1 << 30)), lane(threadIdx.x & 31), q(threadIdx.x % 4),
-          ring(shared + threadIdx.x / 32 * STAGES * STAGE)
+          ring(shared + threadIdx.x / 32 * STAGES * STAGE), fractions(job.b_zero.at.type == SKR_F32)
     {
 #pragma unroll
         for (int i = 0; i < 2 * CT; i++) {
             const int64_t n = gemm_column(job, min(n0 + i * 8 + lane / 4, job.n - 1));
             columns[i] = (const char *)job.b.at.data + (z.b + n * job.b.at.col_stride) / (EACH / 4);
             scales[i] = (const float *)job.b_scale.at.data + z.b_scale + n * job.b_scale.at.col_stride;
-            zeros[i] = (const int8_t *)job.b_zero.at.data + z.b_zero + n * job.b_zero.at.col_stride;
+            zeros[i] =
+                (const char *)job.b_zero.at.data + (z.b_zero + n * job.b_zero.at.col_stride) * (fractions ? 4 : 1);
         }
 #pragma unroll
         for (int m = 0; m < MT; m++)
@@ -88,8 +90,26 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
 
     struct factors {
         float scale[SCALES][2 * CT];
-        int zero[SCALES][2 * CT]; /* becomes a float where it is used: it need not be here before */
+        uint32_t zero[SCALES][2 * CT]; /* as it lies, for it need not be here before it is used */
     };
+
+    __device__ __forceinline__ uint32_t read_zero(const char *zero, uint32_t which) const
+    {
+        if (!job.b_zero.at.data)
+            return 0;
+        const int64_t at = which * job.b_zero.row;
+        return fractions ? ((const uint32_t *)zero)[at] : (uint32_t)((const int8_t *)zero)[at];
+    }
+
+    /* A zero point as a whole number that halves can be less than exactly, and what is left of it. That is never more
+     * than the distance of the zero point to any code, so sums lose next to nothing when it is taken off them. */
+    __device__ __forceinline__ float split(uint32_t zero, float &rest) const
+    {
+        const float z = fractions ? __uint_as_float(zero) : (float)(int32_t)zero;
+        const float whole = fractions ? fminf(fmaxf(rintf(z), -128.0f), 128.0f) : z;
+        rest = z - whole;
+        return whole;
+    }
 
     /* Starts bringing the chunk from k on; zeros behind the last k. */
     __device__ __forceinline__ void fetch(int k, int stage, factors &f) const
@@ -106,7 +126,7 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
 #pragma unroll
                 for (int i = 0; i < 2 * CT; i++) {
                     f.scale[s][i] = job.b_scale.at.data ? scales[i][which * job.b_scale.row] : 1.0f;
-                    f.zero[s][i] = job.b_zero.at.data ? zeros[i][which * job.b_zero.row] : 0;
+                    f.zero[s][i] = read_zero(zeros[i], which);
                 }
             }
         }
@@ -235,15 +255,17 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
 #pragma unroll
         for (int i = 0; i < 2 * CT; i++)
             words(stage, i, word[i]);
-        float part[CT][MT][4] = {};
+        const uint32_t one = T == SKR_BF16 ? 0x3f803f80u : 0x3c003c00u, ones[4] = {one, one, one, one};
+        float part[CT][MT][4] = {}, all[MT][4] = {}; /* all: sums of a alone */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int s = FINE ? i : 0;
+            float rest[2 * CT];
 #pragma unroll
             for (int c = 0; c < CT; c++) {
                 uint32_t low[EACH / 2], high[EACH / 2];
-                widen(word[2 * c][i], (float)f.zero[s][2 * c], low);
-                widen(word[2 * c + 1][i], (float)f.zero[s][2 * c + 1], high);
+                widen(word[2 * c][i], split(f.zero[s][2 * c], rest[2 * c]), low);
+                widen(word[2 * c + 1][i], split(f.zero[s][2 * c + 1], rest[2 * c + 1]), high);
 #pragma unroll
                 for (int j = 0; j < EACH / 2; j += 2) {
                     const uint32_t wide[4] = {low[j], high[j], low[j + 1], high[j + 1]};
@@ -252,17 +274,27 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
                         mma_k16<T>(part[c][m], wide, few[i][m][j], few[i][m][j + 1]);
                 }
             }
+            if (fractions)
+#pragma unroll
+                for (int j = 0; j < EACH / 2; j += 2)
+#pragma unroll
+                    for (int m = 0; m < MT; m++)
+                        mma_k16<T>(all[m], ones, few[i][m][j], few[i][m][j + 1]);
             if (!FINE && i < 3)
                 continue;
 #pragma unroll
-            for (int c = 0; c < CT; c++)
+            for (int m = 0; m < MT; m++)
 #pragma unroll
-                for (int m = 0; m < MT; m++)
+                for (int e = 0; e < 4; e++) {
 #pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        sum[c][m][e] = __fmaf_rn(part[c][m][e], f.scale[s][2 * c + e / 2], sum[c][m][e]);
-                        part[c][m][e] = 0.0f;
+                    for (int c = 0; c < CT; c++) {
+                        float &p = part[c][m][e];
+                        p = fractions ? __fmaf_rn(-rest[2 * c + e / 2], all[m][e], p) : p;
+                        sum[c][m][e] = __fmaf_rn(p, f.scale[s][2 * c + e / 2], sum[c][m][e]);
+                        p = 0.0f;
                     }
+                    all[m][e] = 0.0f;
+                }
         }
     }
 };

@@ -40,9 +40,9 @@ static bool suits(const skr_gemm_job *job)
 {
     const int type = job->a.at.type, code = job->b.at.type;
     return (type == SKR_F16 || type == SKR_BF16) && (code == SKR_I4 || code == SKR_I8) &&
-           job->scaling == SKR_GEMM_GROUP && !(job->b_zero.at.data && job->b_zero.at.type != SKR_I8) &&
-           !job->dbias.data && !job->schedule && job->m >= 1 && job->m <= SKR_GEMM_CODES_MOST && job->n >= 1 &&
-           job->k >= 1 && job->k <= 1 << 30 && job->k % (chunk_of(job) / 4) == 0 &&
+           job->scaling == SKR_GEMM_GROUP && !job->dbias.data && !job->schedule && job->m >= 1 &&
+           job->m <= SKR_GEMM_CODES_MOST && job->n >= 1 && job->k >= 1 && job->k <= 1 << 30 &&
+           job->k % (chunk_of(job) / 4) == 0 &&
            lies_well(job, &job->a, job->a.at.col_stride, job->m > 1 ? job->a.row : 0) &&
            lies_well(job, &job->b, job->b.row, job->n > 1 ? job->b.at.col_stride : 0);
 }

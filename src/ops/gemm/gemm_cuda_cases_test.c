@@ -625,7 +625,7 @@ static void codes_cases(void)
         s.k = ks[i / 3 % 5];
         s.scaling = SAKER_GEMM_SCALE_GROUP;
         s.group = groups[bytes][i / 5 % 6];
-        s.zero = i / 4 % 2 ? SAKER_I8 : 0;
+        s.zero = (saker_type[]){0, SAKER_I8, SAKER_F32}[i / 4 % 3];
         s.d = (saker_type[]){s.a, SAKER_F32, SAKER_F16}[i / 7 % 3];
         s.only_b_scale = i % 4 != 1;
         s.cuda = bytes   ? (i % 2 ? "few rows bf16 i8" : "few rows f16 i8")
