@@ -166,6 +166,31 @@ def test_weights_of_four_bits(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_quantized_linear(device, bits, dtype):
+    torch.manual_seed(7)
+    for columns, group, bias in ((192, 64, True), (75, 32, False)):
+        layer = torch.nn.Linear(columns, 40, bias=bias, device=device, dtype=dtype)
+        made = st.QuantizedLinear.from_linear(layer, bits=bits, group=group)
+        weight = st.dequantize(made.weight, made.scale, per="group", group=group, columns=columns).double()
+        assert (weight - layer.weight).abs().max() <= made.scale.max() * 0.51
+        x = torch.randn(3, 5, columns, device=device, dtype=dtype, requires_grad=True)
+        want = F.linear(x.double(), weight, None if not bias else made.bias.double())
+        near(made(x), want)
+        near(torch.compile(made, backend="aot_eager", fullgraph=True)(x), want)
+        dy = torch.randn_like(made(x))
+        inputs = (x, made.bias) if bias else (x,)
+        for got, expected in zip(torch.autograd.grad(made(x), inputs, dy), torch.autograd.grad(want, inputs, dy.double())):
+            near(got, expected)
+        other = st.QuantizedLinear(columns, 40, bias, bits=bits, group=group, device=device, dtype=dtype)
+        other.load_state_dict(made.state_dict())
+        assert torch.equal(other.half().to(dtype)(x), made(x)) and other.scale.dtype == torch.float32
+    with pytest.raises(ValueError, match="bits is 3, expected 4 or 8"):
+        st.QuantizedLinear(8, 8, bits=3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_grouped(device, dtype):
     a, b = draw(device, dtype, (20, 12), (4, 12, 10))

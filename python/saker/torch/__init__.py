@@ -10,6 +10,7 @@
     y = saker.torch.swiglu(gate_up)                            # silu(gate) * up of [..., 2N], or swiglu(gate, up)
     q, scale = saker.torch.quantize(x, per="block")            # float8, one scale for 128 columns
     y = saker.torch.linear(x, weight, bias, activation="gelu") # and matmul, scaled_matmul (float8, int8), grouped_matmul
+    layer = saker.torch.QuantizedLinear.from_linear(layer)     # weights of 4 or 8 bits in place of torch.nn.Linear
     o = saker.torch.attention(q, k, v, causal=True)            # every mask and bias; flash_attn_func and others as drop-ins
     loss = saker.torch.cross_entropy(logits, target)           # in place of torch.nn.functional.cross_entropy
     loss = saker.torch.linear_cross_entropy(x, weight, target) # of the logits x @ weight.T, which are never there as a whole
@@ -38,6 +39,7 @@ from ._hadamard import hadamard
 from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
 from ._linear_cross_entropy import linear_cross_entropy
 from ._quantize import dequantize, quantize
+from ._quantized_linear import QuantizedLinear
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant
 from ._rope import RotaryEmbedding, apply_rotary_pos_emb, rope, rope_options
 from ._softmax import log_softmax, softmax
