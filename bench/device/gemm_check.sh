@@ -34,6 +34,7 @@ for check in memcheck racecheck; do
         "gemm|bf16 bf16 bf16 64x256x64 rcr" "gemm|bf16 bf16 bf16 130x272x200 rcr split" \
         "gemm|bf16 bf16 f32 130x272x200 rcr bbf16 gelu" "gemm|i8 i8 i32 272x264x250 crr" "gemm|e4m3 e4m3 bf16 140x512x384 rcr block bf32 silu" \
         "gemm|e5m2 e4m3 f16 150x264x400 rcr rowcol" "gemm|f32 f32 f32 272x264x250 crr tf32" \
+        "gemm|bf16 i4 f32 40x9x4192 rcr group384" "gemm|bf16 i4 bf16 17x130x1056 rcr group32 zf32" "gemm|bf16 i8 f16 16x1x1056 rcr group192" \
         "grouped_gemm|bf16 bf16 f16 rows 3x400x272x136 columns bf32 gelu" "grouped_gemm|f16 f16 f16 rows 50x7x24x8" \
         "grouped_gemm|bf16 bf16 bf16 k 3x1600x392x200 columns"; do
         [ -n "$tool" ] || continue
