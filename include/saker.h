@@ -954,7 +954,10 @@ SAKER_API saker_status saker_gemm(saker_context *ctx, const saker_gemm_args *arg
  * where that is not b's own (fp8: any fp8). bytes is how many bytes packed must have at least; without packed only
  * bytes is written. packed is then b's data for gemm, with b_packed. It is at a multiple of 16 bytes (64 is faster),
  * and is for contexts of this library on the same instruction-set level; gemm refuses one that was made for something
- * else. b_scale and b_zero must not change in between. */
+ * else. b_scale and b_zero must not change in between.
+ *
+ * packed has the types that are multiplied: i4 and i8 weights beside floats take 2 to 8 times their memory there. Up to
+ * 16 rows of a they are best left as they lie, which is faster then, for one row up to four times. */
 typedef enum saker_gemm_for {
     SAKER_GEMM_FOR_SAME = 0, /* a has b's type */
     SAKER_GEMM_FOR_F16 = 1,
