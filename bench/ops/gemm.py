@@ -361,7 +361,7 @@ class Codes(Product):
 OPS = [Product("gemm"), BiasGelu("gemm_bias_gelu"), SwiGLU("gemm_swiglu"), Int8("gemm_i8"), Tf32("gemm_tf32")]
 OPS += [Residual("gemm_residual"), WeightGradient(4096, 4096, 8192), WeightGradient(14336, 4096, 8192)]
 OPS += [OneRow("gemm_m1", 1, 4096)]
-OPS += [Codes(1, 4096, 8), Codes(1, 4096, 4), Codes(16, 4096, 4)]
+OPS += [Codes(1, 4096, 8), Codes(1, 4096, 4), Codes(16, 4096, 4), Codes(64, 4096, 4)]
 OPS += [Product("gemm_m16", 16, 4096), Product("gemm_m64", 64, 4096)]
 OPS += [Shape(4096, 4096, 4096, layout) for layout in ("kn", "mk", "mn")]
 OPS += [Shape(16384, 4096, 4096), Shape(4096, 14336, 4096), Shape(1536, 1536, 16384), Shape(4864, 4096, 8256)]
