@@ -190,6 +190,42 @@ def test_quantized_linear(device, bits, dtype):
         st.QuantizedLinear(8, 8, bits=3)
 
 
+def words(codes, dim, order=range(8)):
+    """Eight codes along dim in an int32, number order[i] in bits 4i to 4i + 3."""
+    eights = codes.long().unflatten(dim, (-1, 8))
+    packed = sum(eights.select(dim + 1, which) << 4 * i for i, which in enumerate(order))
+    return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_quantized_checkpoints(device):
+    torch.manual_seed(8)
+    codes, zeros = torch.randint(16, (96, 24), device=device), torch.randint(1, 16, (3, 24), device=device)
+    scales, bias = torch.rand(3, 24, device=device).half() / 8, torch.randn(24, device=device).half()
+    weight = (codes - zeros.repeat_interleave(32, 0)).double() * scales.repeat_interleave(32, 0).double()
+    x = torch.randn(5, 96, device=device, dtype=torch.float16, requires_grad=True)
+    want = F.linear(x.double(), weight.t(), bias.double())
+    g_idx = torch.arange(96, device=device) // 32
+    awq = [0, 2, 4, 6, 1, 3, 5, 7]
+    made = (
+        st.QuantizedLinear.from_gptq(words(codes, 0), words(zeros - 1, 1), scales, bias, g_idx=g_idx),
+        st.QuantizedLinear.from_gptq(words(codes, 0), words(zeros, 1), scales, bias, zeros_less_one=False),
+        st.QuantizedLinear.from_awq(words(codes, 1, awq), words(zeros, 1, awq), scales, bias),
+    )
+    dy = torch.randn_like(want).half()
+    for layer in made:
+        near(layer(x), want)
+        for t, u in zip(torch.autograd.grad(layer(x), x, dy), torch.autograd.grad(want, x, dy.double(), retain_graph=True)):
+            near(t, u, 2)
+    other = st.QuantizedLinear(96, 24, group=32, zero=True, device=device, dtype=torch.float16)
+    other.load_state_dict(made[2].state_dict())
+    assert torch.equal(other(x), made[2](x))
+    with pytest.raises(ValueError, match="g_idx is not in order"):
+        st.QuantizedLinear.from_gptq(words(codes, 0), words(zeros, 1), scales, g_idx=g_idx.flip(0))
+    with pytest.raises(ValueError, match=r"qzeros \[3, 3\] and scales \[4, 24\], which do not belong together"):
+        st.QuantizedLinear.from_awq(words(codes, 1), words(zeros, 1), scales[[0, 1, 2, 2]])
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_grouped(device, dtype):
