@@ -144,9 +144,8 @@ static char *pack(call *x, const saker_gemm_args *g, int off, char **memory, int
     return at;
 }
 
-static void check_packed(call *x, const char *want, size_t n)
+static void check_packed(call *x, saker_gemm_args args, const char *want, size_t n)
 {
-    saker_gemm_args args = args_of(x);
     char *memory;
     int64_t bytes = 0;
     char *at = pack(x, &args, packs % 3 * 16, &memory, &bytes);
@@ -202,6 +201,7 @@ static void check_bytes(call *x, const char *want, size_t n)
                    "%s: %s: b as bytes is packed otherwise", level, x->c.name);
         free(memory[0]);
         free(memory[1]);
+        check_packed(x, args, want, n);
     }
     args.b = &b;
     fill_call(x);
@@ -234,7 +234,7 @@ static void check_case(const suite *s, const suite_case *c)
     char *want = outputs(&x, &n);
     const suite_tensor *a = &c->tensor[index_of(&x, "a")];
     if (args.b->ndim == 2)
-        check_packed(&x, want, n);
+        check_packed(&x, args, want, n);
     if (c->tensor[index_of(&x, "b")].type == SAKER_I4)
         check_bytes(&x, want, n);
     if (a->shape[a->ndim - 1] > 500)
