@@ -67,7 +67,8 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
     __device__ __forceinline__ gemm_codes(const skr_gemm_job &j, uint32_t shared, const gemm_batch &z, int64_t m0,
                                           int64_t n0)
         : job(j), group((uint32_t)min(j.group, (int64_t)1 << 30)), lane(threadIdx.x & 31), q(threadIdx.x % 4),
-          ring(shared + threadIdx.x / 32 * STAGES * STAGE), fractions(job.b_zero.at.type == SKR_F32)
+          ring(shared + threadIdx.x / 32 * STAGES * STAGE),
+          fractions(job.b_zero.at.data && job.b_zero.at.type == SKR_F32)
     {
 #pragma unroll
         for (int i = 0; i < 2 * CT; i++) {
@@ -289,7 +290,8 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
 #pragma unroll
                     for (int c = 0; c < CT; c++) {
                         float &p = part[c][m][e];
-                        p = fractions ? __fmaf_rn(-rest[2 * c + e / 2], all[m][e], p) : p;
+                        const float r = rest[2 * c + e / 2]; /* 0 leaves infinities of a alone */
+                        p = fractions && r != 0.0f ? __fmaf_rn(-r, all[m][e], p) : p;
                         sum[c][m][e] = __fmaf_rn(p, f.scale[s][2 * c + e / 2], sum[c][m][e]);
                         p = 0.0f;
                     }

@@ -20,16 +20,6 @@ static skr_cuda_kernel kernels[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-/* k runs along memory, and all that a lane reads begins at a multiple of 16 bytes. */
-static bool lies_well(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t along, int64_t pitch)
-{
-    int64_t elements = pitch;
-    for (int i = 0; i < job->batch.n_dims; i++)
-        elements |= job->batch.dims[i] > 1 ? m->at.stride[i] : 0;
-    return along == 1 && (uintptr_t)m->at.data % 16 == 0 &&
-           elements * (m->at.type == SKR_I4 ? 4 : 8 * skr_type_bytes(m->at.type)) % 128 == 0;
-}
-
 /* k's of what four lanes read, 16 bytes each (CHUNK there). */
 static int64_t chunk_of(const skr_gemm_job *job)
 {
@@ -42,9 +32,9 @@ static bool suits(const skr_gemm_job *job)
     return (type == SKR_F16 || type == SKR_BF16) && (code == SKR_I4 || code == SKR_I8) &&
            job->scaling == SKR_GEMM_GROUP && !job->dbias.data && !job->schedule && job->m >= 1 &&
            job->m <= SKR_GEMM_CODES_MOST && job->n >= 1 && job->k >= 1 && job->k <= 1 << 30 &&
-           job->k % (chunk_of(job) / 4) == 0 &&
-           lies_well(job, &job->a, job->a.at.col_stride, job->m > 1 ? job->a.row : 0) &&
-           lies_well(job, &job->b, job->b.row, job->n > 1 ? job->b.at.col_stride : 0);
+           job->k % (chunk_of(job) / 4) == 0 && job->a.at.col_stride == 1 &&
+           skr_gemm_aligned(job, &job->a, job->a.row, job->m, 16) && job->b.row == 1 &&
+           skr_gemm_aligned(job, &job->b, job->b.at.col_stride, job->n, 16);
 }
 
 bool skr_gemm_plan_codes(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)

@@ -42,6 +42,9 @@ bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *pl
 /* Few rows of floats with i4 or i8 weights in groups. Adds its step, which writes d itself. */
 bool skr_gemm_plan_codes(const skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 
+/* Every vector of `bytes` of the matrix, whose `rows` rows (of b: columns) are `pitch` elements apart, begins at a
+ * multiple of them. */
+bool skr_gemm_aligned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t pitch, int64_t rows, int bytes);
 /* 0: the second index runs along memory, 1: the first does, -1: neither. */
 int skr_gemm_along(const skr_gemm_matrix *m, int64_t rows, int64_t cols);
 /* No option but those that Hopper's kernels have themselves, and rows of d in vectors. */

@@ -51,27 +51,26 @@ static int bits_of(int type)
     return type == SKR_I4 ? 4 : 8 * skr_type_bytes(type);
 }
 
-/* Every vector of `bytes` along the dimension of stride 1 begins at a multiple of them. */
-static bool aligned(const skr_gemm_job *job, const side *s, int64_t pitch, int64_t rows, int bytes)
+bool skr_gemm_aligned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t pitch, int64_t rows, int bytes)
 {
     int64_t elements = rows > 1 ? pitch : 0;
     for (int i = 0; i < job->batch.n_dims; i++)
-        elements |= job->batch.dims[i] > 1 ? s->m->at.stride[i] : 0;
-    return (uintptr_t)s->m->at.data % (uintptr_t)bytes == 0 && elements * bits_of(s->m->at.type) % (8 * bytes) == 0;
+        elements |= job->batch.dims[i] > 1 ? m->at.stride[i] : 0;
+    return (uintptr_t)m->at.data % (uintptr_t)bytes == 0 && elements * bits_of(m->at.type) % (8 * bytes) == 0;
 }
 
 /* 16-bit rows that are neighbours in memory: k's order is made when they are read from shared memory. */
 static bool can_turn(const skr_gemm_job *job, const side *s, int type)
 {
     return s->m->at.type == type && skr_type_bytes(type) == 2 && s->pitch == 1 && s->along != 1 && !s->moves_row &&
-           aligned(job, s, s->along, job->k, 16);
+           skr_gemm_aligned(job, s->m, s->along, job->k, 16);
 }
 
 static int load_of(const skr_gemm_job *job, const side *s, int type)
 {
     int from = s->m->at.type, each = 16 / skr_type_bytes(type), bytes = each * bits_of(from) / 8;
     bool cut = skr_gemm_scaled_in_k(job) && job->seg % each;
-    if (s->along != 1 || s->moves_k || cut || !aligned(job, s, s->pitch, s->rows, bytes))
+    if (s->along != 1 || s->moves_k || cut || !skr_gemm_aligned(job, s->m, s->pitch, s->rows, bytes))
         return SKR_GEMM_ELEMENTS;
     return from == type ? SKR_GEMM_COPY : SKR_GEMM_VECTORS;
 }
