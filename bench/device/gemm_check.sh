@@ -35,6 +35,8 @@ for check in memcheck racecheck; do
         "gemm|bf16 bf16 f32 130x272x200 rcr bbf16 gelu" "gemm|i8 i8 i32 272x264x250 crr" "gemm|e4m3 e4m3 bf16 140x512x384 rcr block bf32 silu" \
         "gemm|e5m2 e4m3 f16 150x264x400 rcr rowcol" "gemm|f32 f32 f32 272x264x250 crr tf32" \
         "gemm|bf16 i4 f32 40x9x4192 rcr group384" "gemm|bf16 i4 bf16 17x130x1056 rcr group32 zf32" "gemm|bf16 i8 f16 16x1x1056 rcr group192" \
+        "gemm|bf16 i4 bf16 200x64x352 rcr group192 b al-2 be0.5bf16 persistent" \
+        "gemm|bf16 i8 f32 200x64x128 rcr batch group32 zi8 bmf32 persistent" \
         "grouped_gemm|bf16 bf16 f16 rows 3x400x272x136 columns bf32 gelu" "grouped_gemm|f16 f16 f16 rows 50x7x24x8" \
         "grouped_gemm|bf16 bf16 bf16 k 3x1600x392x200 columns"; do
         [ -n "$tool" ] || continue
@@ -44,6 +46,7 @@ for check in memcheck racecheck; do
 done
 for check in memcheck racecheck; do
     for case in "gemm|bf16 bf16 bf16 33x131x141 rrr" "gemm|bf16 i4 f32 36x136x256 rrr group37 zi8" \
+        "gemm|bf16 i4 f32 40x9x4192 rcr group384" \
         "gemm|bf16 bf16 bf16 130x272x200 rrr stream" "gemm|f32 f32 f32 140x132x103 grr tf32" "grouped_gemm|bf16 bf16 bf16 rows 3x400x264x136 gather scatter" \
         "grouped_gemm|bf16 bf16 bf16 k 3x400x136x264 columns"; do
         [ -n "$tool" ] || continue

@@ -274,6 +274,12 @@ SKR_DEVICE void copy_async16_part(uint32_t to, const void *from, int bytes)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+/* L2 is asked for the line. */
+SKR_DEVICE void prefetch_l2(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
 SKR_DEVICE void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

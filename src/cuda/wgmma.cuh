@@ -53,6 +53,8 @@ template <int N> SKR_DEVICE void wgmma_wait()
 #define SKR_WGMMA_A_16 "%8"
 #define SKR_WGMMA_B_16 "%9"
 #define SKR_WGMMA_KEEP_16 "%10"
+#define SKR_WGMMA_LEFT_16 "{%8, %9, %10, %11}, %12"
+#define SKR_WGMMA_LEFT_KEEP_16 "%13"
 #define SKR_WGMMA_LIST_64                                                                                              \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

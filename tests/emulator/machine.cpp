@@ -426,25 +426,25 @@ static int element_bytes(const tensor_map *m)
     return m->type == UINT8 ? 1 : m->type == FLOAT16 || m->type == BFLOAT16 ? 2 : 4;
 }
 
-/* Boxes have rows of 128 bytes; the 16-byte chunks of a row are permuted by the row's number. */
-static uint32_t swizzled(uint32_t at)
+/* Boxes have rows of 128 or 64 bytes; the 16-byte chunks of a row are permuted by the number of its 128 bytes. */
+static uint32_t swizzled(uint32_t at, int row = 128)
 {
-    return at ^ (at >> 7 & 7) << 4;
+    return at ^ (at >> 7 & (uint32_t)(row / 16 - 1)) << 4;
 }
 
 /* Calls each(shared address, global address or NULL) for every element of a box. */
 template <class F> static void each_of_box(const tensor_map *m, uint32_t at, int x, int y, int z, const F &each)
 {
-    int bytes = element_bytes(m);
-    if (at % 1024 || (int64_t)x * bytes % 16 || (int64_t)m->box[0] * bytes != 128)
-        die("a box that is not 128 bytes wide, not at a multiple of 1024, or begins off 16 bytes");
+    const int bytes = element_bytes(m), length = (int)m->box[0] * bytes;
+    if (at % 1024 || (int64_t)x * bytes % 16 || (length != 128 && length != 64))
+        die("a box that is not 128 or 64 bytes wide, not at a multiple of 1024, or begins off 16 bytes");
     for (int row = 0; row < (int)m->box[1]; row++)
         for (int column = 0; column < (int)m->box[0]; column++) {
             int64_t gx = x + column, gy = y + row;
             bool in = gx >= 0 && gy >= 0 && z >= 0 && gx < (int64_t)m->dims[0] && gy < (int64_t)m->dims[1] &&
                       z < (int64_t)m->dims[2];
             char *global = (char *)m->data + gx * bytes + gy * (int64_t)m->strides[0] + z * (int64_t)m->strides[1];
-            each(swizzled((at & 0xffffff) + (uint32_t)(row * 128 + column * bytes)), in ? global : NULL);
+            each(swizzled((at & 0xffffff) + (uint32_t)(row * length + column * bytes), length), in ? global : NULL);
         }
 }
 

@@ -230,6 +230,8 @@ template <bool BF16> uint32_t emu_fma_halves(uint32_t a, uint32_t b, uint32_t c)
     }
     return r;
 }
+/* With the table 0x6a, the only one that is used. */
+INSTRUCTION(lop3_b32, r = (a & b) ^ c, uint32_t &r, uint32_t a, uint32_t b, uint32_t c)
 INSTRUCTION(fma_rn_bf16x2, r = emu_fma_halves<true>(a, b, c), uint32_t &r, uint32_t a, uint32_t b, uint32_t c)
 INSTRUCTION(fma_rn_f16x2, r = emu_fma_halves<false>(a, b, c), uint32_t &r, uint32_t a, uint32_t b, uint32_t c)
 
@@ -393,6 +395,7 @@ template <class... Outputs> inline void emu___(Outputs &...out)
 }
 INSTRUCTION(prefetch_tensormap, , const void *)
 INSTRUCTION(cp_async_bulk_prefetch_L2_global, , const void *, uint32_t)
+INSTRUCTION(prefetch_global_L2, , const void *)
 INSTRUCTION(cp_async_bulk_prefetch_tensor_3d_L2_global, , const void *, int, int, int)
 INSTRUCTION(setmaxnreg_dec_sync_aligned_u32, , int)
 INSTRUCTION(setmaxnreg_inc_sync_aligned_u32, , int)

@@ -44,8 +44,15 @@ enum { SKR_GEMM_CODES_MOST = 64, SKR_GEMM_CODES_THREADS = 256, SKR_GEMM_CODES_ST
 #define SKR_GEMM_CODES_COLUMNS(rows, fine) ((rows) == 8 || (fine) ? 16 : 32)
 #define SKR_GEMM_CODES_SHARED(rows, fine)                                                                              \
     (SKR_GEMM_CODES_THREADS / 32 * SKR_GEMM_CODES_STAGES * SKR_GEMM_CODES_COLUMNS(rows, fine) * 64)
-/* Rows of a that gemm_few.cuh takes; columns of b, and threads, of its blocks. */
-enum { SKR_GEMM_FEW_MOST = 64, SKR_GEMM_FEW_COLUMNS = 128, SKR_GEMM_FEW_THREADS = 288 };
+/* Rows of a that a block of gemm_few.cuh takes, and that it is asked to with codes; columns of b of its blocks. */
+enum { SKR_GEMM_FEW_MOST = 64, SKR_GEMM_FEW_CODES_MOST = 512, SKR_GEMM_FEW_COLUMNS = 128 };
+/* Of gemm_few.cuh and gemm_many.cuh, for the types of a and b: 128 bytes of a row of a for each box of b; bytes of a
+ * column of b in it; threads: two warpgroups, and one warp or, where its registers are wanted, one warpgroup. */
+#define SKR_GEMM_CODE_BOXES(a, b)   ((a) == (b) ? 1 : 2)
+#define SKR_GEMM_CODE_BYTES(b)      ((b) == SKR_I4 ? 64 : 128)
+#define SKR_GEMM_CODE_THREADS(a, b) ((a) == (b) ? 288 : 384)
+/* gemm_many.cuh: rows of a of a tile. */
+enum { SKR_GEMM_MANY_ROWS = 128 };
 
 /* CUDA: how the tiles are dealt out to the units (clusters of blocks), and how some are cut along k (gemm_work.cuh). */
 typedef struct skr_gemm_cut {
@@ -160,7 +167,8 @@ typedef struct skr_gemm_job {
     int64_t parts_at;                         /* dbias: a row for each batch and m tile */
     int64_t split_at, split_bytes;            /* split: sums of a k block, for each task */
     int64_t a_tasks, b_tasks, a_panels_per_task, b_panels_per_task;
-    /* CUDA plan; m_tiles and n_tiles count sides of 64 there; seg is what shares its scales along k, segs its steps */
+    /* CUDA plan; m_tiles and n_tiles count sides of 64 there; seg is what shares its scales along k, segs its steps; of
+     * gemm_code_stages.cuh, seg is 2^31 over how many times 32 k's share them */
     skr_gemm_work work;
     skr_gemm_groups groups;
     int32_t a_load, b_load; /* gemm_mma.cuh */

@@ -149,7 +149,8 @@ void gemm_case(spec s)
     suite_case one = {.use = s.use ? s.use : SUITE_CHECK, .cuda_kernel = s.cuda}, *c = &one;
     if (s.cuda && s.m * s.n > 1 << 20)
         c->use |= SUITE_GPU_SIZED;
-    c->portable_kernel = !s.cuda ? NULL : s.tf32 ? "mma tf32" : strstr(s.cuda, "tma") ? "mma" : s.cuda;
+    const char *portable = s.tf32 ? "mma tf32" : s.scaling == SAKER_GEMM_SCALE_GROUP && s.m <= 64 ? "few rows" : "mma";
+    c->portable_kernel = s.cuda && (s.tf32 || strstr(s.cuda, "tma")) ? portable : s.cuda;
     name_case(&s, c);
     if (s.m <= 16)
         c->cpu_kernel = "skinny";

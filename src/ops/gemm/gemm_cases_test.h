@@ -58,6 +58,8 @@ void gemm_case(spec s);
 void gemm_cuda_cases(void);
 /* Of those, the ones about the ways in which d is written. */
 void gemm_cuda_out_cases(void);
+/* And about i4 and i8 weights in groups. */
+void gemm_codes_cases(void);
 /* Combinations that nobody thought of. */
 void gemm_random_cases(void);
 

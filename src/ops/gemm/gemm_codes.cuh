@@ -11,36 +11,16 @@
 #define SKR_GEMM_CODES_CUH
 
 #include "../../cuda/mma.cuh"
-#include "gemm_side.cuh"
+#include "gemm_code_pairs.cuh"
+#include "gemm_epilogue.cuh"
 
-/* a + b of two halves. */
-template <int T> SKR_DEVICE uint32_t gemm_codes_add2(uint32_t a, uint32_t b)
+/* Every option for two neighbours of a row. Not inlined: it is longer than all else, and would be compiled anew for
+ * every kernel of the file. */
+static __device__ __noinline__ void gemm_codes_finish(const skr_gemm_job &job, int batch, int64_t m, int64_t n,
+                                                      float x0, float x1)
 {
-    const uint32_t one = T == SKR_BF16 ? 0x3f803f80u : 0x3c003c00u;
-    uint32_t r;
-    if (T == SKR_BF16)
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(one), "r"(b));
-    else
-        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(one), "r"(b));
-    return r;
-}
-
-/* Adds up the warps' sums, part[warp][column][row], and writes them with every option. Not inlined: it is longer than
- * all else, and would be compiled anew for every kernel of the file. */
-static __device__ __noinline__ void gemm_codes_finish(const skr_gemm_job &job, const float *part, int rows, int columns,
-                                                      int batch, int64_t m0, int64_t n0)
-{
-    const gemm_batch z(job, batch);
-    const int r = threadIdx.x / (columns / 2), c = threadIdx.x % (columns / 2) * 2;
-    if (r >= rows || m0 + r >= job.m || n0 + c >= job.n)
-        return;
-    float x[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int w = 0; w < SKR_GEMM_CODES_THREADS / 32; w++) {
-        const float *at = part + (w * columns + c) * rows + r;
-        x[0] += at[0], x[1] += at[rows];
-    }
-    gemm_finish_pair(job, z, m0 + r, n0 + c, n0 + c + 1 < job.n, x);
+    float x[2] = {x0, x1};
+    gemm_finish_pair(job, gemm_batch(job, batch), m, n, n + 1 < job.n, x);
 }
 
 template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
@@ -164,34 +144,27 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
     /* A word of codes less their zero point, which is a whole number: all exact. */
     __device__ __forceinline__ void widen(uint32_t word, float zero, uint32_t (&x)[EACH / 2]) const
     {
-        if constexpr (CODE == SKR_I4) {
-            /* A half whose last bits count ones, here 128 (f16: 1024) and 8 more than the code. */
-            const uint32_t more = T == SKR_BF16 ? 0x43084308u : 0x64086408u;
-            const uint32_t less = pack2<T>(-zero, -zero);
+        const uint32_t less = pack2<T>(-zero, -zero);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                x[i] = gemm_codes_add2<T>((word >> 4 * i & 0x000f000fu) ^ more, more ^ 0x80008000u);
-                if (job.b_zero.at.data)
-                    x[i] = gemm_codes_add2<T>(x[i], less);
-            }
-        } else {
-            const uint32_t u = word ^ 0x80808080u;
-            const float less = 8388736.0f + zero;
-            x[0] = gemm_widen<T>::whole(u & 0xffu, u >> 8 & 0xffu, less);
-            x[1] = gemm_widen<T>::whole(u >> 16 & 0xffu, u >> 24, less);
+        for (int i = 0; i < EACH / 2; i++) {
+            x[i] = CODE == SKR_I4 ? gemm_i4_pair<T>(word >> 4 * i)
+                                  : gemm_i8_pair<T>(__byte_perm(word, 0, i ? 0x4342 : 0x4140));
+            if (job.b_zero.at.data)
+                x[i] = gemm_codes_add2<T>(x[i], less);
         }
     }
 
     SKR_DEVICE void run(const skr_gemm_job &job)
     {
         extern __shared__ __align__(128) char pool[];
-        wait_for_previous();
         let_next_start();
         const uint32_t down = (uint32_t)((job.m + ROWS - 1) / ROWS),
                        across = (uint32_t)((job.n + COLUMNS - 1) / COLUMNS);
         const uint32_t tile = blockIdx.x / down, batch = tile / across;
         const int64_t m0 = (blockIdx.x - tile * down) * ROWS, n0 = (int64_t)(tile - batch * across) * COLUMNS;
         const gemm_codes g(job, shared_address(pool), gemm_batch(job, batch), m0, n0);
+        g.ask_ahead();
+        wait_for_previous();
         float sum[CT][MT][4] = {};
         g.multiply(sum);
         float *part = (float *)pool + threadIdx.x / 32 * COLUMNS * ROWS; /* [column][row] */
@@ -206,8 +179,43 @@ template <int T, int CODE, int MT, bool FINE> struct gemm_codes {
                     *(float2 *)&part[(c * 16 + h * 8 + g.lane / 4) * ROWS + m * 8 + g.q * 2] =
                         make_float2(sum[c][m][2 * h], sum[c][m][2 * h + 1]);
         __syncthreads();
+        write((const float *)pool, (int)batch, m0, n0, job);
+    }
+
+    /* Adds up the warps' sums, part[warp][column][row]. What a product without options runs through is short: code that
+     * nobody has run yet comes from memory as slowly as data. */
+    __device__ __forceinline__ static void write(const float *part, int batch, int64_t m0, int64_t n0,
+                                                 const skr_gemm_job &job)
+    {
         static_assert(ROWS * COLUMNS / 2 <= SKR_GEMM_CODES_THREADS, "a thread has two sums");
-        gemm_codes_finish(job, (const float *)pool, ROWS, COLUMNS, (int)batch, m0, n0);
+        const int r = threadIdx.x / (COLUMNS / 2), c = threadIdx.x % (COLUMNS / 2) * 2;
+        const int64_t m = m0 + r, n = n0 + c;
+        if (r >= ROWS || m >= job.m || n >= job.n)
+            return;
+        float x[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const float *at = part + (w * COLUMNS + c) * ROWS + r;
+            x[0] += at[0], x[1] += at[ROWS];
+        }
+        if (!job.work.plain) {
+            gemm_codes_finish(job, batch, m, n, x[0], x[1]);
+            return;
+        }
+        const float factor = gemm_one_factor(job), low = x[0] * factor, high = x[1] * factor;
+        uint32_t *d = (uint32_t *)job.d.at.data + (gemm_batch::at(job, job.d, batch) + m * job.d.row + n) / 2;
+        *d = job.d.at.type == SKR_F16 ? pack2<SKR_F16>(low, high) : pack2<SKR_BF16>(low, high);
+    }
+
+    /* L2 is asked for the warp's first codes. Kernels before this one may still be running, and write them: L2 is where
+     * they write. */
+    __device__ __forceinline__ void ask_ahead() const
+    {
+        const int64_t at = (threadIdx.x / 32 * STAGES * CHUNK) / (EACH / 4) + q * 64;
+        if (q < STAGES && at < job.k / (EACH / 4))
+#pragma unroll
+            for (int i = 0; i < 2 * CT; i++)
+                prefetch_l2(columns[i] + at);
     }
 
     /* A warp takes STAGES chunks that follow each other, then those of the next round. */

@@ -37,7 +37,7 @@ static bool suits(const skr_gemm_job *job)
            skr_gemm_aligned(job, &job->b, job->b.at.col_stride, job->n, 16);
 }
 
-bool skr_gemm_plan_codes(const skr_gemm_job *job, const skr_target *target, skr_plan *plan)
+bool skr_gemm_plan_codes(skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     if (!suits(job))
         return false;
@@ -53,6 +53,8 @@ bool skr_gemm_plan_codes(const skr_gemm_job *job, const skr_target *target, skr_
     const int64_t blocks = skr_mul(skr_mul(skr_ceil_div(job->m, rows), skr_ceil_div(job->n, columns)), job->batch.m);
     if (blocks < 1 || blocks > INT32_MAX || target->shared_bytes < SKR_GEMM_CODES_SHARED(rows, fine))
         return false;
+    job->work.plain = skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR && !job->a_scale.at.data &&
+                      skr_gemm_writes_itself(job) && job->n % 2 == 0;
     plan->variant = shapes[i].variant;
     skr_why(plan, "%lld blocks of %lld rows and %lld columns, whose k eight warps share", (long long)blocks,
             (long long)rows, (long long)columns);

@@ -108,7 +108,8 @@ static void plan_finish(const skr_gemm_job *job, skr_plan *plan)
 saker_status skr_gemm_plan_cuda(skr_call *call, skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     int64_t at = 0;
-    bool rows = skr_gemm_plan_few(job, target, plan) || plan_rows(job, plan) || skr_gemm_plan_codes(job, target, plan),
+    bool rows = skr_gemm_plan_few(job, target, plan) || plan_rows(job, plan) ||
+                skr_gemm_plan_codes(job, target, plan) || skr_gemm_plan_many(job, target, plan),
          ints = integers(job);
     bool tiles = !rows && (skr_gemm_plan_tma(job, target, plan, &at) || skr_gemm_plan_mma(job, target, plan, &at) ||
                            skr_gemm_plan_fma(job, target, plan, &at));

@@ -39,12 +39,29 @@ skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *
 /* The same for few rows of a, or few columns of b, which is the same transposed. It writes d itself. */
 bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 
+/* Whether b is i4 or i8; whether Hopper's kernels take such weights (gemm_code_stages.cuh), the box of b that these
+ * have, and their job's seg. */
+bool skr_gemm_are_codes(const skr_gemm_job *job);
+bool skr_gemm_suits_codes(const skr_gemm_job *job);
+const char *skr_gemm_code_box(const skr_gemm_job *job, skr_matrix_box *out);
+int64_t skr_gemm_code_groups(const skr_gemm_job *job);
+/* What gemm_few_vectors writes. */
+bool skr_gemm_in_vectors(const skr_gemm_job *job);
+/* That, and nothing but one factor. */
+bool skr_gemm_few_plain(const skr_gemm_job *job);
+/* As skr_gemm_plan_few, for more rows and such weights. */
+bool skr_gemm_plan_many(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
+/* Microseconds that it would take. */
+double skr_gemm_many_us(const skr_gemm_job *job, const skr_target *target);
+
 /* Few rows of floats with i4 or i8 weights in groups. Adds its step, which writes d itself. */
-bool skr_gemm_plan_codes(const skr_gemm_job *job, const skr_target *target, skr_plan *plan);
+bool skr_gemm_plan_codes(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 
 /* Every vector of `bytes` of the matrix, whose `rows` rows (of b: columns) are `pitch` elements apart, begins at a
  * multiple of them. */
 bool skr_gemm_aligned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t pitch, int64_t rows, int bytes);
+/* Whether all scales (or zero points) are less than 2^31 elements apart, so that kernels may count them by 32 bits. */
+bool skr_gemm_near(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols);
 /* 0: the second index runs along memory, 1: the first does, -1: neither. */
 int skr_gemm_along(const skr_gemm_matrix *m, int64_t rows, int64_t cols);
 /* No option but those that Hopper's kernels have themselves, and rows of d in vectors. */

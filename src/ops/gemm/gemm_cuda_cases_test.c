@@ -471,6 +471,8 @@ static void mma_cases(void)
                 s.cuda = "mma";
             else if (fp8)
                 s.cuda = s.la == ROWS && s.lb == COLS ? "tma e" : "mma";
+            if (pairs[i].b == SAKER_I8 && pairs[i].a != SAKER_I8 && s.la == ROWS && s.lb == COLS)
+                s.cuda = pairs[i].a == SAKER_F16 ? "tma f16_i8 kk" : "tma bf16_i8 kk";
             gemm_case(s);
             s.m = 33;
             s.n = 131;
@@ -611,66 +613,13 @@ static void fma_cases(void)
             }
 }
 
-/* Few rows with weights in groups: all of k's ends, groups that are a chunk's k's, more, fewer, or all. */
-static void codes_cases(void)
-{
-    static const int rows[] = {1, 2, 7, 8, 9, 16, 17, 40, 64}, columns[] = {1, 9, 16, 48, 130};
-    static const int ks[] = {32, 128, 160, 1056, 4192};
-    static const int groups[2][6] = {{128, 32, 384, 96, 64, 5000}, {64, 128, 192, 64, 320, 5000}};
-    for (int i = 0; i < 144; i++) {
-        const bool bytes = i % 3 == 2;
-        spec s = {.a = i % 2 ? SAKER_BF16 : SAKER_F16, .b = bytes ? SAKER_I8 : SAKER_I4, .lb = COLS};
-        s.m = rows[i % 9];
-        s.n = columns[i / 2 % 5];
-        s.k = ks[i / 3 % 5];
-        s.scaling = SAKER_GEMM_SCALE_GROUP;
-        s.group = groups[bytes][i / 5 % 6];
-        s.zero = (saker_type[]){0, SAKER_I8, SAKER_F32}[i / 4 % 3];
-        s.d = (saker_type[]){s.a, SAKER_F32, SAKER_F16}[i / 7 % 3];
-        s.only_b_scale = i % 4 != 1;
-        if (i % 5 == 2 && s.zero != SAKER_F32) /* f32 zero points make NaN of one: NUMERICS.md */
-            s.fill = SUITE_ONE_INF;
-        s.cuda = bytes   ? (i % 2 ? "few rows bf16 i8" : "few rows f16 i8")
-                 : i % 2 ? "few rows bf16 i4"
-                         : "few rows f16 i4";
-        switch (i / 11 % 6) {
-        case 1:
-            s.bias = SAKER_BF16;
-            s.act = SAKER_ACT_GELU;
-            s.pre = SAKER_F32;
-            break;
-        case 2:
-            s.n += s.n % 2;
-            s.gated = i % 2 ? SAKER_GATED_HALVES : SAKER_GATED_INTERLEAVED;
-            s.act = SAKER_ACT_SILU;
-            break;
-        case 3:
-            s.c = s.d;
-            s.beta = 0.5f;
-            s.alpha = -2.0f;
-            break;
-        case 4:
-            s.batch = i % 2 ? BOTH : CROSS;
-            s.bias = SAKER_F32;
-            s.bias_rows = 1;
-            break;
-        case 5:
-            s.ld = COLS;
-            s.lb = bytes ? TALL : COLS;
-            s.la = WIDE;
-            break;
-        }
-        gemm_case(s);
-    }
-}
-
 void gemm_cuda_cases(void)
 {
     tma_cases();
     middle_tile_cases();
     fp8_cases();
     few_cases();
-    codes_cases();
+    gemm_codes_cases();
     spread_cases();
     last_box_cases();
     gemm_cuda_out_cases();

@@ -2,20 +2,18 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * b's columns are the rows of the matrix instructions, a's rows their columns: a block has ROWS rows of a, all that
- * there are, and 64 columns of b. Each of two warpgroups takes every second 128 bytes of k (`apart`); of gates in
- * halves, 64 columns of one half, and a block has 128. One more warp has the copy engine fill a ring of stages, as many
- * as fit. Where there are few tiles, k is cut over the blocks of a cluster, for one block gets 80 GB/s from the copy
- * engine and no more. Each block owns the sums of some rows of a: the others send it theirs, and it adds them in one
- * order. Blocks stay and walk over the tiles, and the stages of the next one fill while sums are exchanged and
- * written. Sums of fp8 products leave the tensor cores after every step, as in gemm_tma.cuh, whether or not they may
- * stay: b is waited for anyway.
- * Such a kernel takes ten microseconds, and code that nobody has run yet comes from memory as slowly as data: what a
- * product without options runs through is short, and the rest is a call. */
+ * there are (of codes, perhaps more), and 64 columns of b. Each of two warpgroups takes every second 128 bytes of k
+ * (`apart`); of gates in halves, 64 columns of one half, and a block has 128. One more warp has the copy engine fill a
+ * ring of stages, as many as fit. Where there are few tiles, k is cut over the blocks of a cluster, for one block gets
+ * 80 GB/s from the copy engine and no more. Each block owns the sums of some rows of a: the others send it theirs, and
+ * it adds them in one order. Blocks stay and walk over the tiles, and the stages of the next one fill while sums are
+ * exchanged and written. Sums of fp8 products leave the tensor cores after every step, as in gemm_tma.cuh, whether or
+ * not they may stay: b is waited for anyway. Such a kernel takes ten microseconds, and code that nobody has run yet
+ * comes from memory as slowly as data: what a product without options runs through is short, and the rest is a call. */
 #ifndef SKR_GEMM_FEW_CUH
 #define SKR_GEMM_FEW_CUH
 
-#include "gemm_epilogue.cuh"
-#include "gemm_stages.cuh"
+#include "gemm_code_stages.cuh"
 
 /* Where the sums of a tile lie for the options: 128 columns for each row of a. */
 SKR_DEVICE uint32_t gemm_few_at(uint32_t sums, int row, int column)
@@ -34,8 +32,8 @@ SKR_DEVICE void gemm_few_load8(uint32_t sums, int row, int column, float (&f)[8]
 SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col, const gemm_batch &z, int first,
                                  int rows)
 {
-    const int width = (int)(job.gated ? job.n / 2 : job.n);
-    const int c = threadIdx.x % 8 * 8, n = (job.gated ? col / 2 : col) + c;
+    const int width = (int)(job.gated ? job.n / 2 : job.n), lanes = (job.gated ? 64 : job.work.rows) / 8;
+    const int c = threadIdx.x % lanes * 8, n = (job.gated ? col / 2 : col) + c;
     gemm_columns8 gate, up; /* up: the column itself, without gates */
     if (n >= width)
         return;
@@ -43,7 +41,7 @@ SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col
     if (job.gated)
         gate.read(job, z, n);
 #pragma unroll 1
-    for (int r = threadIdx.x / 8; r < rows && first + r < job.m; r += 32) {
+    for (int r = threadIdx.x / lanes; r < rows && first + r < job.m; r += 256 / lanes) {
         const float factor = gemm_row_factor(job, z, first + r);
         float f[8], x[8];
         gemm_few_load8(sums, r, job.gated ? 64 + c : c, f);
@@ -82,15 +80,18 @@ static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, ui
         }
 }
 
-/* BT: n runs along memory in b, not k. */
-template <int T, int ROWS, bool BT> struct gemm_few
-    : gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false,
-                  SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4, true> {
-    static constexpr bool STEPWISE = T == SKR_E4M3;
-    static constexpr int BK = SKR_GEMM_TMA_BYTES / (STEPWISE ? 1 : 2), SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
-    typedef gemm_stages<T, T, SKR_GEMM_FEW_COLUMNS, ROWS, BT, false, SKR_GEMM_TMA_SHARED - 2048 - SUMS, true> stages;
-    using stages::advance, stages::apart, stages::base, stages::empty, stages::full, stages::B_BYTES, stages::PANEL,
-        stages::STAGE, stages::STAGES;
+/* B: b's type. BT: n runs along memory in b, not k. */
+template <int T, int B, int ROWS, bool BT> struct gemm_few
+    : gemm_code_stages<T, B, ROWS, BT, SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4, true> {
+    static constexpr bool STEPWISE = T == SKR_E4M3, CODES = T != B;
+    static constexpr int BOXES = SKR_GEMM_CODE_BOXES(T, B);                                 /* of a, for one of b */
+    static constexpr int EACH = SKR_GEMM_TMA_BYTES / (STEPWISE ? 1 : 2), BK = EACH * BOXES; /* k's of a's box, of b's */
+    static constexpr int SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
+    typedef gemm_code_stages<T, B, ROWS, BT, SKR_GEMM_TMA_SHARED - 2048 - SUMS, true> stages;
+    using stages::advance, stages::apart, stages::base, stages::empty, stages::full, stages::A_BYTES, stages::B_BYTES,
+        stages::A_BOX, stages::PANEL, stages::STAGE, stages::STAGES;
+    typedef gemm_code_columns<T, B> columns;
+    static constexpr int K_EACH = B == SKR_I4 ? 2 : 1; /* k's of an element that the copy engine knows */
     static constexpr int AHEAD = 2; /* steps that L2 is asked for before the kernel before has ended */
     static_assert((2 * STAGES + 2) * 8 <= 1024, "what the alignment leaves of 2048");
 
@@ -107,7 +108,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
         : stages{at, at + STAGES * STAGE + SUMS, at + STAGES * (STAGE + 8) + SUMS, 1, j.work.rows == 64}, job(j),
           sums(at + STAGES * STAGE), arrived(empty + STAGES * 8), taken(arrived + 8), cluster(j.work.cluster),
           cut(31 - __clz(cluster)), rank((int)cluster_rank()), unit((int)blockIdx.x >> cut),
-          tiles(j.work.tiles_n * j.work.batches)
+          tiles(j.work.tiles_m * j.work.tiles_n * j.work.batches)
     {
     }
 
@@ -135,8 +136,14 @@ template <int T, int ROWS, bool BT> struct gemm_few
         return job.work.steps * which >> cut;
     }
 
-    __device__ __forceinline__ void place(int tile, int &col, int &z) const
+    /* row: of codes, several tiles may be below each other. */
+    __device__ __forceinline__ void place(int tile, int &row, int &col, int &z) const
     {
+        row = 0;
+        if (CODES) {
+            const int above = tile / job.work.tiles_m;
+            row = (tile - above * job.work.tiles_m) * ROWS, tile = above;
+        }
         z = job.work.batches > 1 ? tile / job.work.tiles_n : 0;
         col = (tile - z * job.work.tiles_n) * job.work.rows;
     }
@@ -148,27 +155,35 @@ template <int T, int ROWS, bool BT> struct gemm_few
         n = apart ? col : col / 2 + panel * (int)(job.n / 2);
     }
 
-    /* The first of b that this block will read. Kernels before this one may still be running, and write it: L2 is where
-     * they write. */
+    /* The first of b that this block will read, and of codes all scales of its first tile. Kernels before this one may
+     * still be running, and write it: L2 is where they write. */
     __device__ __forceinline__ void ask_ahead() const
     {
-        int col, z, k, n, step = step_at(rank) + (int)threadIdx.x / 2;
+        int row, col, z, k, n, step = step_at(rank) + (int)threadIdx.x / 2;
+        place(unit, row, col, z);
         if (threadIdx.x < 2 * AHEAD && step < step_at(rank + 1)) {
-            place(unit, col, z);
             panel_at(step, threadIdx.x % 2, col, k, n);
-            tensor_ask(&job.work.b, BT ? n : k, BT ? k : n, job.work.batch_b ? z : 0);
+            tensor_ask(&job.work.b, BT ? n : k / K_EACH, BT ? k : n, job.work.batch_b ? z : 0);
         }
+        if constexpr (CODES)
+            if (threadIdx.x < 256) {
+                panel_at(step_at(rank), 0, col, k, n);
+                columns::ask_ahead(job, gemm_batch(job, z), n, job.n, k, step_at(rank + 1) * (apart ? 2 * BK : BK));
+            }
     }
 
     __device__ __forceinline__ void produce() const
     {
+        if (CODES)
+            registers_down<40>();
         if (threadIdx.x == 256) {
-            const int bytes = 2 * PANEL + (apart ? 2 : 1) * (int)job.m * 128;
+            const int rows = CODES ? min((int)job.m, ROWS) : (int)job.m; /* of a box */
+            const int bytes = 2 * PANEL + (apart ? 2 : 1) * rows * 128 * BOXES;
             int stage = 0, phase = 0, first = step_at(rank), last = step_at(rank + 1);
 #pragma unroll 1
             for (int tile = unit; tile < tiles; tile += job.work.cut.units) {
-                int col, z;
-                place(tile, col, z);
+                int row, col, z;
+                place(tile, row, col, z);
                 int za = job.work.batch_a ? z : 0, zb = job.work.batch_b ? z : 0;
 #pragma unroll 1
                 for (int step = first; step < last; step++) {
@@ -178,11 +193,15 @@ template <int T, int ROWS, bool BT> struct gemm_few
                     panel_at(step, 1, col, l, right);
                     barrier_wait(empty + stage * 8, phase ^ 1);
                     barrier_expect(barrier, bytes);
-                    tensor_load_once(at, &job.work.b, barrier, BT ? left : k, BT ? k : left, zb);
-                    tensor_load_once(at + PANEL, &job.work.b, barrier, BT ? right : l, BT ? l : right, zb);
-                    tensor_load(at + 2 * PANEL, &job.work.a, barrier, k, 0, za);
-                    if (apart)
-                        tensor_load(at + 2 * PANEL + B_BYTES, &job.work.a, barrier, l, 0, za);
+                    tensor_load_once(at, &job.work.b, barrier, BT ? left : k / K_EACH, BT ? k : left, zb);
+                    tensor_load_once(at + PANEL, &job.work.b, barrier, BT ? right : l / K_EACH, BT ? l : right, zb);
+#pragma unroll
+                    for (int i = 0; i < BOXES; i++) {
+                        tensor_load(at + A_BYTES + i * A_BOX, &job.work.a, barrier, k + i * EACH, row, za);
+                        if (apart)
+                            tensor_load(at + A_BYTES + B_BYTES + i * A_BOX, &job.work.a, barrier, l + i * EACH, row,
+                                        za);
+                    }
                     advance(stage, phase);
                 }
             }
@@ -211,6 +230,16 @@ template <int T, int ROWS, bool BT> struct gemm_few
         };
         this->template multiply_apart<ROWS>(
             steps, stage, phase, [](int) {}, add);
+    }
+
+    __device__ __forceinline__ void multiply_codes(float (&d)[ROWS / 2], int col, int z, int steps, int &stage,
+                                                   int &phase) const
+    {
+        const int half = threadIdx.x / 128, stride = apart ? 2 * BK : BK;
+        const int64_t width = apart ? job.n : job.n / 2;
+        const columns own(job, gemm_batch(job, z), apart ? col : col / 2 + half * width,
+                          apart ? job.n : (half + 1) * width);
+        stages::multiply_codes(own, step_at(rank) * stride + (apart ? half * BK : 0), stride, steps, stage, phase, d);
     }
 
     /* Pairs of rows of a that a block owns, and log2 of their number. */
@@ -274,10 +303,10 @@ template <int T, int ROWS, bool BT> struct gemm_few
         }
     }
 
-    __device__ __forceinline__ void write(int col, int z, int thread) const
+    __device__ __forceinline__ void write(int row, int col, int z, int thread) const
     {
         static_assert(ROWS <= 64, "a thread has 16 columns of one pair");
-        const int pairs = 1 << pairs_shift(), first = rank * pairs * 2;
+        const int pairs = 1 << pairs_shift(), first = row + rank * pairs * 2;
         const int pair = thread & (pairs - 1), sixteen = thread >> pairs_shift();
         const bool mine = sixteen < job.work.rows / 16;
         float x[4][8];
@@ -303,15 +332,19 @@ template <int T, int ROWS, bool BT> struct gemm_few
     __device__ __forceinline__ void consume() const
     {
         int stage = 0, phase = 0;
+        if (CODES)
+            registers_up<232>(); /* 128 * 40 + 256 * 232: what 384 threads begin with, 168 each */
         if (cluster > 1)
             cluster_wait();
 #pragma unroll 1
         for (int tile = unit, turn = 0; tile < tiles; tile += job.work.cut.units, turn ^= 1) {
-            int col, z, thread = (int)threadIdx.x;
+            int row, col, z, thread = (int)threadIdx.x;
             float d[1][ROWS / 2];
-            place(tile, col, z);
+            place(tile, row, col, z);
             const int steps = step_at(rank + 1) - step_at(rank);
-            if constexpr (STEPWISE)
+            if constexpr (CODES)
+                multiply_codes(d[0], col, z, steps, stage, phase);
+            else if constexpr (STEPWISE)
                 multiply_stepwise(d[0], steps, stage, phase);
             else
                 this->template multiply<1>(d, steps, stage, phase, [](uint32_t, int) {});
@@ -327,7 +360,7 @@ template <int T, int ROWS, bool BT> struct gemm_few
             consumers_sync();
             if (cluster > 1)
                 barrier_wait(arrived, turn);
-            write(col, z, thread);
+            write(row, col, z, thread);
             if (cluster > 1 && tile + job.work.cut.units < tiles) {
                 consumers_sync();
                 if ((int)threadIdx.x < cluster)

@@ -5,14 +5,14 @@
 SKR_FATBIN(gemm_few_sm90)
 
 static const struct {
-    int type, bt, rows;
+    int type, b, bt, rows;
     const char *variant;
 } shapes[] = {
-#define SKR_GEMM_FEW(type, T, layout, BT, rows) {T, BT, rows, "few rows tma " #type " " #layout " " #rows},
+#define SKR_GEMM_FEW(type, T, B, layout, BT, rows) {T, B, BT, rows, "few rows tma " #type " " #layout " " #rows},
 #include "gemm_few.def"
 };
 static skr_cuda_kernel kernels[] = {
-#define SKR_GEMM_FEW(type, T, layout, BT, rows)                                                                        \
+#define SKR_GEMM_FEW(type, T, B, layout, BT, rows)                                                                     \
     SKR_KERNEL(gemm_few_sm90, "skr_gemm_few_" #type "_" #layout "_" #rows, SKR_GEMM_TMA_SHARED, 8),
 #include "gemm_few.def"
 };
@@ -22,8 +22,12 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[2])
 {
     /* Rows that there are: the copy engine takes longer for others than for these. */
-    const char *bad = skr_gemm_box(job, &job->a, job->m, job->k, false, (int)job->m, &out[0]);
-    return bad ? bad : skr_gemm_box(job, &job->b, job->k, job->n, !job->work.bt, 64, &out[1]);
+    const int rows = (int)skr_min(job->m, SKR_GEMM_FEW_MOST);
+    const char *bad = skr_gemm_box(job, &job->a, job->m, job->k, false, rows, &out[0]);
+    if (bad)
+        return bad;
+    return skr_gemm_are_codes(job) ? skr_gemm_code_box(job, &out[1])
+                                   : skr_gemm_box(job, &job->b, job->k, job->n, !job->work.bt, 64, &out[1]);
 }
 
 static saker_status bind_maps(skr_call *call, void *opaque)
@@ -35,22 +39,25 @@ static saker_status bind_maps(skr_call *call, void *opaque)
     return skr_tensor_map_3d(call, &box[1], &job->work.b);
 }
 
-/* Microseconds with clusters of so many blocks on an H200: a step of k is 16 KiB of b, which takes a block 0.3 us
- * alone, and from 80 blocks on they share the memory. */
-static double estimate(const skr_target *target, int64_t tiles, int64_t steps, int cluster, int64_t *units)
+/* Microseconds of a step of k on an H200 while so many blocks are busy: 16 KiB of b, which take a block 0.3 us alone,
+ * and from 80 blocks on they share the memory; of codes, what it takes to widen and to multiply them. */
+static double step_us(const skr_gemm_job *job, int64_t blocks, const skr_target *target)
 {
-    *units = skr_min(tiles, skr_max(1, skr_gemm_clusters(target, cluster)));
-    double busy = (double)(*units * cluster) / target->n_sms, step = busy < 0.6 ? 0.3 : 0.5 * busy;
-    int64_t waves = skr_ceil_div(tiles, *units);
-    return (double)waves * ((double)skr_ceil_div(steps, cluster) * step + (cluster > 1 ? 0.6 : 0));
+    const double busy = (double)blocks / target->n_sms;
+    if (skr_gemm_are_codes(job))
+        return job->work.columns > 16 ? 0.77 : 0.55;
+    return busy < 0.6 ? 0.3 : 0.5 * busy;
 }
 
-static double choose_cluster(const skr_target *target, skr_gemm_work *t)
+/* How many blocks share a tile's k. Returns microseconds. */
+static double choose_cluster(const skr_gemm_job *job, const skr_target *target, skr_gemm_work *t)
 {
+    const int64_t tiles = (int64_t)t->tiles_m * t->tiles_n * t->batches;
     double best = 0;
     for (int cluster = 1; cluster <= 8 && cluster <= t->steps; cluster *= 2) {
-        int64_t units;
-        double us = estimate(target, (int64_t)t->tiles_n * t->batches, t->steps, cluster, &units);
+        const int64_t units = skr_min(tiles, skr_max(1, skr_gemm_clusters(target, cluster)));
+        const double steps = (double)skr_ceil_div(t->steps, cluster) * step_us(job, units * cluster, target);
+        const double us = (double)skr_ceil_div(tiles, units) * (steps + (cluster > 1 ? 0.6 : 0));
         if (cluster > 1 && us >= best)
             continue;
         best = us;
@@ -61,18 +68,29 @@ static double choose_cluster(const skr_target *target, skr_gemm_work *t)
 }
 
 /* Eight neighbours of a row of d are one store, and no option but those of gemm_few_vectors. */
-static bool in_vectors(const skr_gemm_job *job)
+bool skr_gemm_in_vectors(const skr_gemm_job *job)
 {
     return skr_gemm_writes_itself(job) && !job->c.at.data && !(job->bias.data && job->bias_rows) &&
            (job->gated ? job->n / 2 : job->n) % 8 == 0;
 }
 
-static bool suits(const skr_gemm_job *job, const skr_target *target)
+bool skr_gemm_few_plain(const skr_gemm_job *job)
+{
+    return skr_gemm_in_vectors(job) && skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR &&
+           !(job->scaling == SKR_GEMM_GROUP && job->a_scale.at.data);
+}
+
+static bool suits_floats(const skr_gemm_job *job)
 {
     int type = job->a.at.type;
-    return target->sm == 90 && target->shared_bytes >= SKR_GEMM_TMA_SHARED && type == job->b.at.type &&
-           (type == SKR_F16 || type == SKR_BF16 || type == SKR_E4M3) &&
-           (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) && job->scaling <= SKR_GEMM_ROW_COLUMN &&
+    return type == job->b.at.type && (type == SKR_F16 || type == SKR_BF16 || type == SKR_E4M3) &&
+           job->scaling <= SKR_GEMM_ROW_COLUMN;
+}
+
+static bool suits(const skr_gemm_job *job, const skr_target *target)
+{
+    return target->sm == 90 && target->shared_bytes >= SKR_GEMM_TMA_SHARED &&
+           (suits_floats(job) || skr_gemm_suits_codes(job)) && (!job->schedule || job->schedule == SKR_GEMM_SPLIT_K) &&
            !job->dbias.data && job->m >= 1 && job->n >= 1 && job->k >= 1 &&
            skr_max(job->m, skr_max(job->n, job->k)) <= 1 << 30 && job->batch.n_dims <= 1 && job->batch.m >= 1 &&
            job->batch.m <= 1 << 20;
@@ -83,29 +101,38 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
 {
     skr_gemm_work *t = &job->work;
     skr_matrix_box box[2];
-    int at = skr_gemm_along(&job->a, job->m, job->k), bt = skr_gemm_along(&job->b, job->k, job->n), i = 0;
+    int at = skr_gemm_along(&job->a, job->m, job->k), i = 0;
+    int bt = skr_gemm_are_codes(job) ? 1 : skr_gemm_along(&job->b, job->k, job->n);
     bool halves = job->gated == SKR_GEMM_HALVES;
     int64_t columns = halves ? SKR_GEMM_FEW_COLUMNS : SKR_GEMM_FEW_COLUMNS / 2, tiles_n = skr_ceil_div(job->n, columns);
-    int64_t ks = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type) * (halves ? 1 : 2);
-    if (job->m > SKR_GEMM_FEW_MOST || at != 0 || bt < 0 || tiles_n * job->batch.m > 1 << 24)
+    int64_t ks = SKR_GEMM_TMA_BYTES / skr_type_bytes(job->a.at.type) *
+                 SKR_GEMM_CODE_BOXES(job->a.at.type, job->b.at.type) * (halves ? 1 : 2);
+    const bool codes = skr_gemm_are_codes(job);
+    const int64_t most = codes ? SKR_GEMM_FEW_CODES_MOST : SKR_GEMM_FEW_MOST;
+    if (job->m > most || at != 0 || bt < 0 || tiles_n * job->batch.m > 1 << 24)
         return -1;
     t->bt = !bt; /* of b [K, N] the first index is k */
     if (t->bt && job->a.at.type == SKR_E4M3)
         return -1;
     if (t->bt && halves && job->n / 2 % 8)
         return -1;
-    while (shapes[i].type != job->a.at.type || shapes[i].bt != t->bt || shapes[i].rows < job->m)
+    while (shapes[i].type != job->a.at.type || shapes[i].b != job->b.at.type || shapes[i].bt != t->bt ||
+           shapes[i].rows < skr_min(job->m, SKR_GEMM_FEW_MOST))
         i++;
     t->rows = (int32_t)columns;
     t->columns = shapes[i].rows;
+    t->tiles_m = (int32_t)skr_ceil_div(job->m, t->columns);
     t->tiles_n = (int32_t)tiles_n;
     t->batches = (int32_t)job->batch.m;
     t->batch_a = job->batch.m > 1 && job->a.at.stride[0] != 0;
     t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
     t->steps = (int32_t)skr_ceil_div(job->k, ks);
-    t->store = in_vectors(job);
-    t->plain = t->store && skr_gemm_plain_of(job) == SKR_GEMM_ONE_FACTOR;
-    *us = choose_cluster(target, t);
+    t->store = skr_gemm_in_vectors(job);
+    t->plain = skr_gemm_few_plain(job);
+    job->seg = codes ? skr_gemm_code_groups(job) : 0;
+    *us = choose_cluster(job, target, t);
+    if (codes && t->tiles_m > 1 && *us > skr_gemm_many_us(job, target))
+        return -1;
     return boxes(job, box) ? -1 : i;
 }
 
@@ -126,11 +153,11 @@ bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     plan->bind_job = job;
     plan->variant = shapes[i].variant;
     skr_why(plan, "%d tiles of %d columns, %d blocks in a cluster, %d k steps, %d clusters, about %.0f us",
-            t->tiles_n * t->batches, t->rows, t->cluster, t->steps, t->cut.units, us);
+            t->tiles_m * t->tiles_n * t->batches, t->rows, t->cluster, t->steps, t->cut.units, us);
     skr_step *step = skr_plan_step(plan);
     step->kernel = &kernels[i];
     step->grid = (uint32_t)(t->cut.units * t->cluster);
-    step->block = SKR_GEMM_FEW_THREADS;
+    step->block = SKR_GEMM_CODE_THREADS(shapes[i].type, shapes[i].b);
     step->cluster = (uint32_t)t->cluster;
     step->shared_bytes = SKR_GEMM_TMA_SHARED;
     step->overlap = true;

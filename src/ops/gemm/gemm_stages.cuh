@@ -66,10 +66,12 @@ SKR_DEVICE uint32_t gemm_uniform(uint32_t x)
     return __shfl_sync(0xffffffff, x, 0);
 }
 
-/* ROOM: bytes for all stages. APART: a stage has room for a second operand of each warpgroup. */
-template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM, bool APART = false> struct gemm_stages {
+/* ROOM: bytes for all stages. APART: a stage has room for a second operand of each warpgroup. BOXES: panels of 128
+ * bytes of the second operand that a stage has beside each other; A_ROW: bytes of a row of the first one. */
+template <int A, int B, int BM, int BN, bool AT, bool BT, int ROOM, bool APART = false, int BOXES = 1, int A_ROW = 128>
+struct gemm_stages {
     typedef gemm_mma<A, B, BN, AT, BT> mma;
-    static constexpr int PANEL = 64 * 128, A_BYTES = BM * 128, B_BYTES = BN * 128;
+    static constexpr int PANEL = 64 * A_ROW, A_BYTES = BM * A_ROW, B_BYTES = BN * 128 * BOXES;
     static constexpr int STAGE = A_BYTES + B_BYTES * (APART ? 2 : 1), STAGES = ROOM / STAGE;
 
     uint32_t base, full, empty; /* stages, their barriers */

@@ -214,8 +214,7 @@ int skr_gemm_plain_of(const skr_gemm_job *job)
     return job->scaling == SKR_GEMM_ROW_COLUMN ? SKR_GEMM_ROWS_AND_COLUMNS : SKR_GEMM_ONE_FACTOR;
 }
 
-/* Whether all scales are less than 2^31 elements apart, as gemm_step_scales.cuh counts them. */
-static bool near(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols)
+bool skr_gemm_near(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t rows, int64_t cols)
 {
     int64_t row = m->row < 0 ? -m->row : m->row, col = m->at.col_stride < 0 ? -m->at.col_stride : m->at.col_stride;
     int64_t batch = m->at.stride[0] < 0 ? -m->at.stride[0] : m->at.stride[0];
@@ -233,8 +232,8 @@ static const char *scales_lack(const skr_gemm_job *job)
     if (job->gated == SKR_GEMM_HALVES && job->n / 2 % SKR_GEMM_SCALE_BLOCK)
         return "the second half of b's columns does not begin with a block of its scales";
     int64_t steps = skr_ceil_div(job->k, SKR_GEMM_SCALE_BLOCK);
-    if (!near(job, &job->a_scale, job->m, steps) ||
-        !near(job, &job->b_scale, steps, skr_ceil_div(job->n, SKR_GEMM_SCALE_BLOCK)))
+    if (!skr_gemm_near(job, &job->a_scale, job->m, steps) ||
+        !skr_gemm_near(job, &job->b_scale, steps, skr_ceil_div(job->n, SKR_GEMM_SCALE_BLOCK)))
         return "scales lie 2^31 elements apart";
     return NULL;
 }
