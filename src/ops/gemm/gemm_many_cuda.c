@@ -45,7 +45,8 @@ const char *skr_gemm_code_box(const skr_gemm_job *job, skr_matrix_box *out)
     return bad;
 }
 
-/* Rounded up; the group of 32 k's, their number times this over 2^31, is exact while numbers times groups stay below 2^31. */
+/* Rounded up; the group of some 32 k's, which is their number times this over 2^31, is exact while numbers times groups
+ * stay below 2^31. */
 int64_t skr_gemm_code_groups(const skr_gemm_job *job)
 {
     return job->group >= job->k ? 0 : skr_ceil_div((int64_t)1 << 31, job->group / 32);
