@@ -11,7 +11,7 @@ failed=0
 for types in "f16 f16 f16" "f16 f16 bf16" "f16 f16 f32" "bf16 bf16 bf16" "bf16 bf16 f16" "bf16 bf16 f32" "i8 i8" \
     "f32 f32 f32" e4m3 e5m2 "i32 i32" " i4 " "f16 i8"; do
     log="$out/gemm-check-$(echo "$types" | tr ' ' _).log"
-    (timeout 90 "$build/saker" check --device cuda --op gemm --all --case "$types" > "$log" 2>&1 || echo "FAIL: rc $?" >> "$log") &
+    (timeout 240 "$build/saker" check --device cuda --op gemm --all --case "$types" > "$log" 2>&1 || echo "FAIL: rc $?" >> "$log") &
 done
 wait
 cat "$out"/gemm-check-*.log > "$out/gemm-check.log" && rm "$out"/gemm-check-*.log
