@@ -33,8 +33,8 @@ SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col
                                  int rows)
 {
     const int width = (int)(job.gated ? job.n / 2 : job.n);
-    const int lanes = !job.gated && job.work.rows == 128 ? 4 : 3; /* of a row: log2 */
-    const int c = (threadIdx.x & ((1 << lanes) - 1)) * 8, n = (job.gated ? col / 2 : col) + c;
+    const int shift = !job.gated && job.work.rows == 128 ? 4 : 3; /* log2 of a row's threads */
+    const int c = (threadIdx.x & ((1 << shift) - 1)) * 8, n = (job.gated ? col / 2 : col) + c;
     gemm_columns8 gate, up; /* up: the column itself, without gates */
     if (n >= width)
         return;
@@ -42,7 +42,7 @@ SKR_DEVICE void gemm_few_vectors(const skr_gemm_job &job, uint32_t sums, int col
     if (job.gated)
         gate.read(job, z, n);
 #pragma unroll 1
-    for (int r = threadIdx.x >> lanes; r < rows && first + r < job.m; r += 256 >> lanes) {
+    for (int r = threadIdx.x >> shift; r < rows && first + r < job.m; r += 256 >> shift) {
         const float factor = gemm_row_factor(job, z, first + r);
         float f[8], x[8];
         gemm_few_load8(sums, r, job.gated ? 64 + c : c, f);
@@ -72,7 +72,7 @@ static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, ui
     const int64_t n = col + c;
     if (n < job.n)
 #pragma unroll 1
-        for (int r = threadIdx.x >> lanes; r < rows && first + r < job.m; r += 256 >> lanes) {
+        for (int r = threadIdx.x / lanes; r < rows && first + r < job.m; r += 256 / lanes) {
             /* Of gates in halves, the one half's columns are the tile's first 64. */
             const bool halves = job.gated == SKR_GEMM_HALVES;
             float x[2] = {shared_load4(gemm_few_at(sums, r, halves ? c / 2 : c)),

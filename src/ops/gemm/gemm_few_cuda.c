@@ -131,7 +131,7 @@ static int prepare(skr_gemm_job *job, const skr_target *target, double *us)
     t->plain = skr_gemm_few_plain(job);
     job->seg = codes ? skr_gemm_code_groups(job) : 0;
     *us = choose_cluster(job, target, t);
-    if (codes && t->tiles_m > 1 && *us > skr_gemm_many_us(job, target))
+    if (!job->schedule && t->tiles_m > 1 && *us > skr_gemm_many_us(job, target))
         return -1;
     return boxes(job, box) ? -1 : i;
 }
@@ -147,6 +147,7 @@ bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *pl
     int i = prepare(job, target, &us);
     if (i < 0) {
         *t = (skr_gemm_work){0};
+        job->seg = 0;
         return false;
     }
     plan->bind = bind_maps;
