@@ -28,6 +28,10 @@
  * - V_AGAIN(c): v_set1(c), read from memory each time. Where FMA overwrites its addend (NEON), a copy of a constant
  *   costs an arithmetic slot, and a load does not.
  * - v_min, v_max: a NaN in either operand gives NaN. v_lt and the like are false for NaN.
+ * - v_not_le(a, b): not a <= b, so true where either is NaN.
+ * - vm_count(m): how many lanes a mask has.
+ * - v_pick(m, a, b, to_a, to_b): stores the lanes of a and of b that m has side by side, and returns how many these
+ * are. SKR_LANES elements are written.
  * - v_at_most(a, b), v_at_least(a, b): the same in one instruction everywhere, where only a may be NaN (a NaN in b
  *   gives a or NaN) and it does not matter which of two zeros is taken.
  * - v_sum, v_hmax: over the lanes, in a fixed order.
@@ -94,6 +98,27 @@ SKR_FN void skr_put4(uint16_t *p, uint64_t word, int n)
         p[0] = (uint16_t)word;
     }
 }
+
+/* Which bytes of four lanes go first, for each set of lanes that v_pick() may be asked for. */
+#define SKR_LANE(i) 4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3
+_Alignas(16) static const __attribute__((unused)) uint8_t skr_pick4[16][16] = {
+    {0},
+    {SKR_LANE(0)},
+    {SKR_LANE(1)},
+    {SKR_LANE(0), SKR_LANE(1)},
+    {SKR_LANE(2)},
+    {SKR_LANE(0), SKR_LANE(2)},
+    {SKR_LANE(1), SKR_LANE(2)},
+    {SKR_LANE(0), SKR_LANE(1), SKR_LANE(2)},
+    {SKR_LANE(3)},
+    {SKR_LANE(0), SKR_LANE(3)},
+    {SKR_LANE(1), SKR_LANE(3)},
+    {SKR_LANE(0), SKR_LANE(1), SKR_LANE(3)},
+    {SKR_LANE(2), SKR_LANE(3)},
+    {SKR_LANE(0), SKR_LANE(2), SKR_LANE(3)},
+    {SKR_LANE(1), SKR_LANE(2), SKR_LANE(3)},
+    {SKR_LANE(0), SKR_LANE(1), SKR_LANE(2), SKR_LANE(3)},
+};
 
 #if defined(SKR_LEVEL_scalar)
 #include "simd_scalar.h"

@@ -102,6 +102,30 @@ SKR_FN int vm_any(vm m)
 {
     return _mm256_movemask_ps(m) != 0;
 }
+SKR_FN int vm_count(vm m)
+{
+    return __builtin_popcount((unsigned)_mm256_movemask_ps(m));
+}
+SKR_FN vm vm_or(vm a, vm b)
+{
+    return _mm256_or_ps(a, b);
+}
+SKR_FN vm v_not_le(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_NLE_UQ);
+}
+SKR_FN int v_pick(vm m, vf a, vi b, float *to_a, int32_t *to_b)
+{
+    int lanes = _mm256_movemask_ps(m), low = __builtin_popcount(lanes & 15);
+    __m256i from = v_bits(a);
+    __m128i first = _mm_load_si128((const __m128i *)skr_pick4[lanes & 15]);
+    __m128i second = _mm_load_si128((const __m128i *)skr_pick4[lanes >> 4]);
+    _mm_storeu_si128((__m128i *)to_a, _mm_shuffle_epi8(_mm256_castsi256_si128(from), first));
+    _mm_storeu_si128((__m128i *)to_b, _mm_shuffle_epi8(_mm256_castsi256_si128(b), first));
+    _mm_storeu_si128((__m128i *)(to_a + low), _mm_shuffle_epi8(_mm256_extracti128_si256(from, 1), second));
+    _mm_storeu_si128((__m128i *)(to_b + low), _mm_shuffle_epi8(_mm256_extracti128_si256(b, 1), second));
+    return __builtin_popcount(lanes);
+}
 
 /* MINPS and MAXPS return the second operand when either is NaN: put the first one's NaN back. */
 SKR_FN vf v_min(vf a, vf b)

@@ -110,6 +110,25 @@ SKR_FN int vm_any(vm m)
 {
     return m != 0;
 }
+SKR_FN int vm_count(vm m)
+{
+    return __builtin_popcount(m);
+}
+SKR_FN vm vm_or(vm a, vm b)
+{
+    return (vm)(a | b);
+}
+SKR_FN vm v_not_le(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ);
+}
+/* To a register and then to memory: compressing stores are slow on some cores. */
+SKR_FN int v_pick(vm m, vf a, vi b, float *to_a, int32_t *to_b)
+{
+    _mm512_storeu_ps(to_a, _mm512_maskz_compress_ps(m, a));
+    _mm512_storeu_si512(to_b, _mm512_maskz_compress_epi32(m, b));
+    return __builtin_popcount(m);
+}
 
 /* MINPS and MAXPS return the second operand when either is NaN: put the first one's NaN back. */
 SKR_FN vf v_min(vf a, vf b)

@@ -139,6 +139,27 @@ SKR_FN int vm_any(vm m)
 {
     return vmaxvq_u32(m) != 0;
 }
+SKR_FN int vm_count(vm m)
+{
+    return (int)vaddvq_u32(vshrq_n_u32(m, 31));
+}
+SKR_FN vm vm_or(vm a, vm b)
+{
+    return vorrq_u32(a, b);
+}
+SKR_FN vm v_not_le(vf a, vf b)
+{
+    return vmvnq_u32(vcleq_f32(a, b));
+}
+SKR_FN int v_pick(vm m, vf a, vi b, float *to_a, int32_t *to_b)
+{
+    static const uint32_t place[4] = {1, 2, 4, 8};
+    uint32_t lanes = vaddvq_u32(vandq_u32(m, vld1q_u32(place)));
+    uint8x16_t from = vld1q_u8(skr_pick4[lanes]);
+    vst1q_f32(to_a, vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(a), from)));
+    vst1q_s32(to_b, vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(b), from)));
+    return 0x4332322132212110 >> 4 * lanes & 15; /* how many bits each number of four bits has */
+}
 
 SKR_FN vi vi_set1(int32_t a)
 {

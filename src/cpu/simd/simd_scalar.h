@@ -133,6 +133,24 @@ SKR_FN int vm_any(vm m)
 {
     return m;
 }
+SKR_FN int vm_count(vm m)
+{
+    return m;
+}
+SKR_FN vm vm_or(vm a, vm b)
+{
+    return a | b;
+}
+SKR_FN vm v_not_le(vf a, vf b)
+{
+    return !(a <= b);
+}
+SKR_FN int v_pick(vm m, vf a, vi b, float *to_a, int32_t *to_b)
+{
+    *to_a = a;
+    *to_b = b;
+    return m;
+}
 
 SKR_FN vi vi_set1(int32_t a)
 {

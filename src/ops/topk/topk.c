@@ -110,13 +110,13 @@ static saker_status check_backward(skr_call *call, const skr_view *v, const void
 static saker_status plan_cpu(skr_call *call, skr_topk_job *job, const skr_target *target, skr_plan *plan)
 {
     int64_t bytes = skr_row_bytes(&job->x, job->n) + skr_row_bytes(&job->values, job->k);
-    plan->variant = job->k <= SKR_TOPK_INSERT ? "insert" : "select";
+    plan->variant = "select";
     plan->traffic_bytes = skr_mul(job->rows.m, bytes);
     job->rows_per_task = skr_rows_per_task(job->rows.m, bytes, target->width);
-    /* Survivors, as many again for the sort, and a row of f32 for softmax. */
-    job->room = skr_max(SKR_TOPK_INSERT, 2 * job->k + 128);
+    /* Survivors, twice as many again to cut and sort them, and a row of f32 for softmax. */
+    job->room = 2 * job->k + 128;
     job->scratch_bytes = (int64_t)skr_align_up(
-        (size_t)(2 * job->room * (int64_t)sizeof(uint64_t) + job->k * (int64_t)sizeof(float)), 256);
+        (size_t)(3 * job->room * (int64_t)sizeof(uint64_t) + job->k * (int64_t)sizeof(float)), 256);
     int64_t tasks = skr_ceil_div(job->rows.m, job->rows_per_task);
     skr_cpu_step(plan, 0, tasks);
     return skr_take_done(call, skr_mul(skr_min(target->width, tasks), job->scratch_bytes), plan);

@@ -9,7 +9,6 @@
 #include "../../core/job.h"
 
 enum {
-    SKR_TOPK_INSERT = 16,         /* CPU: up to this k the survivors are kept sorted */
     SKR_TOPK_RANK = 256,          /* CUDA: up to so many survivors are sorted by counting */
     SKR_TOPK_SHARED = 200 * 1024, /* CUDA: most shared memory for the keys of a row and the survivors */
     SKR_TOPK_LIST = 8192,         /* CUDA: most survivors in shared memory */

@@ -1,11 +1,9 @@
 /* topk_cpu.c - the largest values of each row. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One pass over the row: blocks of vectors are compared with the smallest survivor so far, and only a block with
- * something larger (or a NaN) is looked at element by element. Few survivors are kept sorted by insertion; many are
- * collected until there are twice as many as wanted, then cut to the best k. What is too small from the beginning is
- * found out first: for few by maxima of groups, for many, where k is a good part of the row, by a count of leading
- * bits. Elements that come later lose against an equal survivor, so only what is strictly larger counts. */
+ * First a bound, which k elements of the row reach and few others: the k-th of the maxima of about 4 k groups. Then one
+ * pass that picks what is above it. Survivors are collected until there are more than twice as many as wanted, then cut
+ * to the best k, whose least is the bound from then on. */
 #include "../../cpu/rows.h"
 #include "../../cpu/simd/vmath.h"
 #include "topk.h"
@@ -46,23 +44,10 @@ static inline float value_of(uint64_t element)
 /* ---------------------------------------------------------------- survivors */
 
 typedef struct survivors {
-    uint64_t *a, *spare; /* room elements each */
+    uint64_t *a, *spare, *more; /* room elements each; until they are sorted those of a are in the order of the row */
     int64_t n, k, room;
-    uint64_t least; /* what a new one must beat; with less than k of them a bound, or 0 */
+    uint64_t least; /* what a new one must beat: a bound or the k-th of those that were there before; 0: none */
 } survivors;
-
-static void insert(survivors *s, uint64_t e)
-{
-    if (e <= s->least)
-        return;
-    int64_t last = s->n < s->k ? s->n : s->k - 1, at = last;
-    for (; at > 0 && s->a[at - 1] < e; at--)
-        s->a[at] = s->a[at - 1];
-    s->a[at] = e;
-    s->n = last + 1;
-    if (s->n == s->k)
-        s->least = s->a[s->k - 1];
-}
 
 /* Few elements, descending. */
 static void sort_few(uint64_t *a, int64_t n)
@@ -76,10 +61,10 @@ static void sort_few(uint64_t *a, int64_t n)
     }
 }
 
-/* Puts what is larger than some element (the pivot) first and returns how many that are; none: a[0] is the largest. The
- * pivot is the middle of three whose places come from a counter, so that no input is bad but by chance. Without
- * branches: which way an element goes cannot be guessed. */
-static int64_t split(uint64_t *a, uint64_t *spare, int64_t n, uint32_t *seed)
+/* `to` becomes a with what is larger than some element (the pivot) first; returns how many that are; none: to[0] is the
+ * largest. The pivot is the middle of three whose places come from a counter, so that no input is bad but by chance.
+ * Without branches: which way an element goes cannot be guessed. */
+static int64_t split(const uint64_t *a, uint64_t *to, int64_t n, uint32_t *seed)
 {
     uint64_t p[3];
     for (int i = 0; i < 3; i++) {
@@ -93,42 +78,54 @@ static int64_t split(uint64_t *a, uint64_t *spare, int64_t n, uint32_t *seed)
         int64_t larger = a[i] > pivot;
         right -= 1 - larger;
         pivot_at = a[i] == pivot ? right : pivot_at;
-        spare[larger ? left : right] = a[i];
+        to[larger ? left : right] = a[i];
         left += larger;
     }
     if (left == 0) {
-        spare[pivot_at] = spare[0];
-        spare[0] = pivot;
+        to[pivot_at] = to[0];
+        to[0] = pivot;
     }
-    __builtin_memcpy(a, spare, (size_t)n * sizeof *a);
     return left;
 }
 
 enum { FEW = 12 };
 
-/* Puts the k largest first. */
+/* The k-th largest of s->a, which stays as it is. */
+static uint64_t select_kth(const survivors *s)
+{
+    const uint64_t *from = s->a;
+    uint64_t *to = s->spare, few[FEW];
+    int64_t n = s->n, k = s->k;
+    uint32_t seed = (uint32_t)n;
+    while (n > FEW) {
+        int64_t larger = split(from, to, n, &seed), skip = larger ? larger : 1;
+        from = to;
+        to = to == s->spare ? s->more : s->spare;
+        if (larger >= k) {
+            n = larger;
+        } else if (k == 1) {
+            return from[0]; /* the pivot */
+        } else {
+            from += skip;
+            n -= skip;
+            k -= skip;
+        }
+    }
+    __builtin_memcpy(few, from, (size_t)n * sizeof *few);
+    sort_few(few, n);
+    return few[k - 1];
+}
+
+/* Keeps the k largest. */
 static void cut(survivors *s)
 {
-    uint64_t *a = s->a;
-    int64_t low = 0, high = s->n;
-    uint32_t seed = (uint32_t)s->n;
-    while (high - low > FEW) {
-        int64_t middle = low + split(a + low, s->spare, high - low, &seed);
-        if (middle == low)
-            low++;
-        else if (middle >= s->k)
-            high = middle;
-        else
-            low = middle;
-        if (low == s->k)
-            break;
+    int64_t kept = 0;
+    s->least = select_kth(s);
+    for (int64_t i = 0; i < s->n; i++) {
+        s->a[kept] = s->a[i];
+        kept += s->a[i] >= s->least;
     }
-    if (low < s->k)
-        sort_few(a + low, high - low);
     s->n = s->k;
-    s->least = a[0];
-    for (int64_t i = 1; i < s->n; i++)
-        s->least = a[i] < s->least ? a[i] : s->least;
 }
 
 static void collect(survivors *s, uint64_t e)
@@ -140,166 +137,164 @@ static void collect(survivors *s, uint64_t e)
         cut(s);
 }
 
-/* Descending. The stack stays shallow: the larger part is done by the loop. */
-static void sort_split(uint64_t *a, uint64_t *spare, int64_t n, uint32_t *seed)
+static void exchange(survivors *s)
 {
-    while (n > FEW) {
-        int64_t larger = split(a, spare, n, seed);
-        larger += larger == 0;
-        if (larger < n - larger) {
-            sort_split(a, spare, larger, seed);
-            a += larger;
-            n -= larger;
-        } else {
-            sort_split(a + larger, spare, n - larger, seed);
-            n = larger;
-        }
-    }
-    sort_few(a, n);
+    uint64_t *t = s->a;
+    s->a = s->spare;
+    s->spare = t;
 }
 
-/* Descending; many by bytes from the lowest up, where bytes that all share are passed over. The result is in s->a. */
+/* Descending. Up to RANKED each goes where as many are larger; more go by the bytes of their keys from the lowest up,
+ * where bytes that all share are passed over: equal keys stay in the order of the row. */
 static void sort(survivors *s)
 {
-    if (s->n < 1024) {
-        uint32_t seed = 1;
-        sort_split(s->a, s->spare, s->n, &seed);
+    enum { RANKED = 128 };
+    if (s->n <= RANKED) {
+        const uint64_t *a = s->a;
+        const int64_t n = s->n, eights = (n + 7) / 8;
+        for (int64_t i = n; i < 8 * eights; i++)
+            s->a[i] = 0;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t larger = 0;
+            for (int64_t j = 0; j < 8 * eights; j++)
+                larger += a[j] > a[i];
+            s->spare[larger] = a[i];
+        }
+        exchange(s);
         return;
     }
-    for (int byte = 0; byte < 8; byte++) {
-        int64_t count[256] = {0};
-        for (int64_t i = 0; i < s->n; i++)
-            count[s->a[i] >> 8 * byte & 255]++;
-        if (count[s->a[0] >> 8 * byte & 255] == s->n)
+    uint32_t count[4][256] = {{0}};
+    for (int64_t i = 0; i < s->n; i++)
+        for (int byte = 0; byte < 4; byte++)
+            count[byte][s->a[i] >> (32 + 8 * byte) & 255]++;
+    for (int byte = 0; byte < 4; byte++) {
+        int shift = 32 + 8 * byte;
+        uint32_t *place = count[byte], at = 0;
+        if (place[s->a[0] >> shift & 255] == s->n)
             continue;
-        int64_t at = 0;
         for (int d = 255; d >= 0; d--) {
-            int64_t here = count[d];
-            count[d] = at;
+            uint32_t here = place[d];
+            place[d] = at;
             at += here;
         }
         for (int64_t i = 0; i < s->n; i++)
-            s->spare[count[s->a[i] >> 8 * byte & 255]++] = s->a[i];
-        uint64_t *t = s->a;
-        s->a = s->spare;
-        s->spare = t;
+            s->spare[place[s->a[i] >> shift & 255]++] = s->a[i];
+        exchange(s);
     }
 }
 
 /* ---------------------------------------------------------------- one row */
 
-static void offer(survivors *s, const float *f, int64_t index, int n)
-{
-    if (s->k <= SKR_TOPK_INSERT)
-        for (int i = 0; i < n; i++)
-            insert(s, element_of(f[i], index + i));
-    else
-        for (int i = 0; i < n; i++)
-            collect(s, element_of(f[i], index + i));
-}
+/* What was picked and not yet offered to the survivors. */
+typedef struct picked {
+    float f[2 * BLOCK + SKR_LANES];
+    int32_t at[2 * BLOCK + SKR_LANES];
+    int n;
+} picked;
 
-SKR_FN int beats(vf f, const survivors *s)
+static void offer(picked *p, survivors *s)
 {
-    return vm_any(v_lt(v_set1(value_of(s->least)), f));
+    for (int i = 0; i < p->n; i++)
+        collect(s, element_of(p->f[i], p->at[i]));
+    p->n = 0;
 }
 
 SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
 {
-    float f[SKR_LANES];
+    _Alignas(64) static const int32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    picked p = {.n = 0};
+    vi lanes = v_bits(v_load(SKR_F32, lane, 0));
+    vf least = v_set1(value_of(s->least)); /* of 0 it is a NaN: all are above it */
     int64_t i = 0;
-    while (i + BLOCK <= n) {
+    for (; i + BLOCK <= n; i += BLOCK) {
         vf2 a = v_load2(type, x, i), b = v_load2(type, x, i + 2 * SKR_LANES);
         vf2 c = v_load2(type, x, i + 4 * SKR_LANES), d = v_load2(type, x, i + 6 * SKR_LANES);
-        vf most = v_max(v_max(v_max(a.lo, a.hi), v_max(b.lo, b.hi)), v_max(v_max(c.lo, c.hi), v_max(d.lo, d.hi)));
-        int nan = vm_any(v_is_nan(most));
-        if (nan || s->least == 0 || beats(most, s)) {
-            const vf all[] = {a.lo, a.hi, b.lo, b.hi, c.lo, c.hi, d.lo, d.hi};
-            for (int k = 0; k < 8; k++)
-                if (nan || s->least == 0 || beats(all[k], s)) {
-                    v_store(SKR_F32, f, 0, all[k]);
-                    offer(s, f, i + k * SKR_LANES, SKR_LANES);
-                }
-            if (s->least >> 32 == UINT32_MAX)
-                return; /* k NaNs: nothing that comes later is larger */
+        const vf all[] = {a.lo, a.hi, b.lo, b.hi, c.lo, c.hi, d.lo, d.hi};
+        vm m[8], any;
+        SKR_UNROLL
+        for (int k = 0; k < 8; k++)
+            m[k] = v_not_le(all[k], least);
+        any = vm_or(vm_or(vm_or(m[0], m[1]), vm_or(m[2], m[3])), vm_or(vm_or(m[4], m[5]), vm_or(m[6], m[7])));
+        if (!vm_any(any))
+            continue;
+        SKR_UNROLL
+        for (int k = 0; k < 8; k++) {
+            vi at = vi_add(lanes, vi_set1((int32_t)i + k * SKR_LANES));
+            p.n += v_pick(m[k], all[k], at, p.f + p.n, p.at + p.n);
         }
-        i += BLOCK;
+        if (p.n < BLOCK)
+            continue;
+        offer(&p, s);
+        least = v_set1(value_of(s->least));
+        if (s->least >> 32 == UINT32_MAX && s->n >= s->k)
+            return; /* k NaNs: nothing that comes later is larger */
     }
-    for (; i < n; i += SKR_LANES) {
-        int left = n - i < SKR_LANES ? (int)(n - i) : SKR_LANES;
-        v_store(SKR_F32, f, 0, v_load_n(type, x, i, left));
-        offer(s, f, i, left);
+    for (; i + SKR_LANES <= n; i += SKR_LANES) { /* less than a block */
+        vf a = v_load(type, x, i);
+        p.n += v_pick(v_not_le(a, least), a, vi_add(lanes, vi_set1((int32_t)i)), p.f + p.n, p.at + p.n);
     }
+    v_store(SKR_F32, p.f, p.n, v_load_n(type, x, i, (int)(n - i)));
+    for (; i < n; i++)
+        p.at[p.n++] = (int32_t)i;
+    offer(&p, s);
 }
 
-/* New survivors must reach this, which at least k elements do. Of what is at -infinity or below, value_of() gives no
- * number to compare with: there is no bound then. */
-static void bound_at(survivors *s, uint32_t key)
+/* A key that at least k of n floats reach, whole vectors of them; for more than one its leading half, by trying bits. A
+ * NaN reaches nothing there, so that the key may be too low, never too high. */
+SKR_FN uint32_t reached_by(int64_t k, const float *f, int64_t n)
 {
+    uint32_t key = 0;
+    if (k == 1) {
+        vf top = v_load(SKR_F32, f, 0);
+        for (int64_t i = SKR_LANES; i < n; i += SKR_LANES)
+            top = v_at_least(top, v_load(SKR_F32, f, i));
+        return (uint32_t)(element_of(v_hmax(top), 0) >> 32);
+    }
+    for (uint32_t bit = 1u << 31; bit >= 1u << 16; bit >>= 1) {
+        vf least = v_set1(value_of((uint64_t)(key | bit) << 32));
+        int64_t reach = 0;
+        for (int64_t i = 0; i < n; i += SKR_LANES)
+            reach += vm_count(v_le(least, v_load(SKR_F32, f, i)));
+        key |= reach >= k ? bit : 0;
+    }
+    return key;
+}
+
+/* A bound for new survivors, from the first part of the row: element i belongs to group i modulo the number of groups,
+ * and the maxima of the groups are elements of the row. */
+SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
+{
+    enum { FIRST_OF_ONE = 4096, FIRST = 1 << 17 };
+    int64_t first = s->k == 1 ? FIRST_OF_ONE : FIRST < 64 * s->k ? 64 * s->k : FIRST;
+    first = n < first ? n : first;
+    int64_t groups = (4 * s->k + BLOCK - 1) / BLOCK * BLOCK;
+    if (2 * groups > first) /* each element by itself */
+        groups = first / (2 * SKR_LANES) * (2 * SKR_LANES);
+    if (n < 2 * s->k || !groups)
+        return;
+    float *most = (float *)s->a; /* 4 room floats, with what is spare */
+    for (int64_t g = 0; g < groups; g += 2 * SKR_LANES)
+        v_store2(SKR_F32, most, g, v_load2(type, x, g));
+    for (int64_t i = groups; i + 2 * SKR_LANES <= first; i += groups) {
+        int64_t end = first - i < groups ? (first - i) / (2 * SKR_LANES) * (2 * SKR_LANES) : groups;
+        for (int64_t g = 0; g < end; g += 2 * SKR_LANES) {
+            vf2 v = v_load2(type, x, i + g);
+            v_store(SKR_F32, most, g, v_at_least(v_load(SKR_F32, most, g), v.lo));
+            v_store(SKR_F32, most, g + SKR_LANES, v_at_least(v_load(SKR_F32, most, g + SKR_LANES), v.hi));
+        }
+    }
+    for (; groups % (2 * SKR_LANES) == 0 && groups / 2 >= 4 * s->k; groups /= 2)
+        for (int64_t g = 0; g < groups / 2; g += SKR_LANES)
+            v_store(SKR_F32, most, g, v_at_least(v_load(SKR_F32, most, g), v_load(SKR_F32, most, g + groups / 2)));
+    uint32_t key = reached_by(s->k, most, groups);
+    /* Of what is at -infinity or below, value_of() gives no number to compare with: there is no bound then. */
     if (key > 0x00800000)
         s->least = (((uint64_t)key - 1) << 32) - 1; /* one less: 0 does not beat -0 */
 }
 
-/* A bound for few survivors, from the row's first part: its vectors go around eight maxima. Each of those numbers is an
- * element of its own, so that k elements are at least as large as the k-th of them. */
-SKR_FN void set_bound_few(int type, const void *x, int64_t n, survivors *s)
-{
-    enum { GROUPS = 8, FIRST = 4096 };
-    vf most[GROUPS];
-    float all[GROUPS * SKR_LANES];
-    uint64_t room[SKR_TOPK_INSERT];
-    for (int g = 0; g < GROUPS; g += 2) {
-        vf2 v = v_load2(type, x, g * SKR_LANES);
-        most[g] = v.lo, most[g + 1] = v.hi;
-    }
-    for (int64_t i = BLOCK; i + BLOCK <= n && i < FIRST; i += BLOCK)
-        for (int g = 0; g < GROUPS; g += 2) {
-            vf2 v = v_load2(type, x, i + g * SKR_LANES);
-            most[g] = v_max(most[g], v.lo), most[g + 1] = v_max(most[g + 1], v.hi);
-        }
-    int groups = GROUPS;
-    for (; groups > 1 && groups * SKR_LANES / 2 >= 4 * s->k; groups /= 2)
-        for (int g = 0; g < groups / 2; g++)
-            most[g] = v_max(most[g], most[g + groups / 2]);
-    for (int g = 0; g < groups; g++)
-        v_store(SKR_F32, all, g * SKR_LANES, most[g]);
-    survivors best = {.a = room, .k = s->k};
-    for (int i = 0; i < groups * SKR_LANES; i++) {
-        if (all[i] != all[i])
-            return; /* it says nothing about the others of its group */
-        insert(&best, element_of(all[i], i));
-    }
-    if (best.n == best.k)
-        bound_at(s, (uint32_t)(best.least >> 32));
-}
-
-/* A bound for many, by the leading bits of the keys. Here -0 and NaNs with a sign count as smaller than they are, so
- * that the bound may be too low, never too high. */
-SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
-{
-    enum { DIGIT = 11, SHIFT = 32 - DIGIT, LOWEST = 0x00800000 >> SHIFT };
-    uint32_t count[1 << DIGIT] = {0}, digit = (1 << DIGIT) - 1;
-    float f[2 * SKR_LANES];
-    for (int64_t i = 0; i < n; i += 2 * SKR_LANES) {
-        int left = n - i < 2 * SKR_LANES ? (int)(n - i) : 2 * SKR_LANES;
-        v_store2(SKR_F32, f, 0, left < 2 * SKR_LANES ? v_load2_n(type, x, i, left) : v_load2(type, x, i));
-        for (int k = 0; k < left; k++) {
-            uint32_t u = bits_of(f[k]);
-            count[(u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000)) >> SHIFT]++;
-        }
-    }
-    for (int64_t above = count[digit]; above < s->k && digit > LOWEST; above += count[digit])
-        digit--;
-    bound_at(s, digit << SHIFT);
-}
-
-enum { OFTEN = 64 }; /* rows of up to so many times k have the bound set first */
-
 SKR_FN void scan_row(int type, const void *x, int64_t n, survivors *s)
 {
-    if (s->k > 1 && s->k <= SKR_TOPK_INSERT && n >= 2 * BLOCK)
-        set_bound_few(type, x, n, s);
-    else if (s->k > SKR_TOPK_INSERT && n < OFTEN * s->k)
-        set_bound(type, x, n, s);
+    set_bound(type, x, n, s);
     scan(type, x, n, s);
 }
 
@@ -361,14 +356,13 @@ void SKR_KERNEL(topk)(const void *job, int step, int64_t task, int worker)
     int64_t end = (task + 1) * j->rows_per_task;
     end = end < j->rows.m ? end : j->rows.m;
     for (int64_t row = task * j->rows_per_task; row < end; row++) {
-        survivors s = {.a = (uint64_t *)scratch, .spare = (uint64_t *)scratch + j->room, .k = j->k, .room = j->room};
+        uint64_t *room = (uint64_t *)scratch;
+        survivors s = {.a = room, .spare = room + j->room, .more = room + 2 * j->room, .k = j->k, .room = j->room};
         const char *x = row_of(&j->rows, &j->x, row);
         (j->x.type == SKR_F32 ? scan_f32 : j->x.type == SKR_F16 ? scan_f16 : scan_bf16)(x, j->n, &s);
-        if (j->k > SKR_TOPK_INSERT) {
-            if (s.n > s.k)
-                cut(&s);
-            sort(&s);
-        }
-        put_row(j, row, &s, (float *)((uint64_t *)scratch + 2 * j->room));
+        if (s.n > s.k + s.k / 2 + FEW) /* a few more are sorted, too */
+            cut(&s);
+        sort(&s);
+        put_row(j, row, &s, (float *)(room + 3 * j->room));
     }
 }
