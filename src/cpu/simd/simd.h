@@ -18,6 +18,7 @@
  * - v_load2_fast: v_load2 where the sign of a zero does not matter: it may get lost.
  * - v_round_to(T, v): the value that storing as T and loading again would give.
  * - v2_add, v2_mul and so on: lane-wise on vf2. v2_scale(a, b) multiplies both halves by one vector.
+ * - v_swap(a, d): lanes i and i ^ d change places; d: a power of two below SKR_LANES, a constant.
  * - v2_swap_pairs(a): elements 0 and 1 change places, 2 and 3, and so on.
  * - v_sumsq2(T, p, i, a): a += the squares of 2 * SKR_LANES elements, one rounding each, lanes in the level's own
  * order.

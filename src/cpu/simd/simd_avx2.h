@@ -241,6 +241,10 @@ SKR_FN __m128i v_narrow(int type, vf a)
     return type == SKR_F16 ? _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) : v_narrow_bf16(a);
 }
 
+SKR_FN vf v_swap(vf a, int d)
+{
+    return d == 1 ? _mm256_permute_ps(a, 0xb1) : d == 2 ? _mm256_permute_ps(a, 0x4e) : _mm256_permute2f128_ps(a, a, 1);
+}
 SKR_FN vf2 v2_swap_pairs(vf2 a)
 {
     return (vf2){_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)};

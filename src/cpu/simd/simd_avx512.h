@@ -259,6 +259,13 @@ SKR_FN __mmask16 v_first(int n)
     return (__mmask16)((1u << n) - 1);
 }
 
+SKR_FN vf v_swap(vf a, int d)
+{
+    return d == 1   ? _mm512_permute_ps(a, 0xb1)
+           : d == 2 ? _mm512_permute_ps(a, 0x4e)
+           : d == 4 ? _mm512_shuffle_f32x4(a, a, 0xb1)
+                    : _mm512_shuffle_f32x4(a, a, 0x4e);
+}
 SKR_FN vf2 v2_swap_pairs(vf2 a)
 {
     return (vf2){_mm512_permute_ps(a.lo, 0xb1), _mm512_permute_ps(a.hi, 0xb1)};

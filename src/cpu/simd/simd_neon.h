@@ -289,6 +289,10 @@ SKR_FN vf v_fresh_zero(void)
     return zero;
 }
 
+SKR_FN vf v_swap(vf a, int d)
+{
+    return d == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2);
+}
 SKR_FN vf2 v2_swap_pairs(vf2 a)
 {
     return (vf2){vrev64q_f32(a.lo), vrev64q_f32(a.hi)};
