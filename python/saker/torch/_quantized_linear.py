@@ -23,18 +23,20 @@ class _Product(torch.autograd.Function):
     def backward(ctx, dy):
         dx = dbias = None
         if ctx.needs_input_grad[0]:
-            dx = matmul(dy, _weights(*ctx.saved_tensors, ctx.group, ctx.columns).to(dy.dtype))
+            dx = matmul(dy, _weights(*ctx.saved_tensors, ctx.group, ctx.columns, dy.dtype))
         if ctx.needs_input_grad[4]:
             dbias = dy.flatten(0, -2).sum(0)
         return dx, None, None, None, dbias, None
 
 
-def _weights(weight, scale, zero, group, columns):
-    """(code - zero) * scale, float32."""
-    found = dequantize(weight, scale, torch.float32, per="group", group=group, columns=columns)
+def _weights(weight, scale, zero, group, columns, dtype):
+    """(code - zero) * scale."""
+    found = dequantize(
+        weight, scale, dtype if zero is None else torch.float32, per="group", group=group, columns=columns
+    )
     if zero is None:
         return found
-    return found - (zero * scale).repeat_interleave(group, 1)[:, :columns]
+    return (found - (zero * scale).repeat_interleave(group, 1)[:, :columns]).to(dtype)
 
 
 def _nibbles(words, dim):
