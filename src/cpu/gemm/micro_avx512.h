@@ -18,25 +18,33 @@ SKR_FN __m512i word_at(const void *p)
     return _mm512_set1_epi32(w);
 }
 
-/* VPDPBUSD multiplies unsigned by signed bytes: a is taken as a + 128, and 128 times b's sums, made beside, are taken
- * off again. */
+/* acc + the products of unsigned by signed bytes. Not the intrinsic: GCC 12 keeps the accumulators of a whole tile on
+ * the stack, too, and stores all of them in each step. */
+SKR_FN __m512i dot_bytes(__m512i acc, __m512i a, __m512i b)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+}
+
+/* a's panel holds a + 128: 128 times b's sums, made beside, are taken off again. */
 SKR_IN_ORDER static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
 {
     enum { MR = TILE(I8, MR), NR = TILE(I8, NR) };
+    _Static_assert(A_PLUS_128, "a's panels hold a + 128");
     __m512i acc[MR][2], extra0 = _mm512_setzero_si512(), extra1 = extra0;
-    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    const __m512i least = _mm512_set1_epi8((char)0x80);
     UNROLLED
     for (int i = 0; i < MR; i++)
         acc[i][0] = acc[i][1] = _mm512_setzero_si512();
     for (; k > 0; k -= 4, a += 4 * MR, b += 4 * NR) {
         __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
-        extra0 = _mm512_dpbusd_epi32(extra0, flip, b0);
-        extra1 = _mm512_dpbusd_epi32(extra1, flip, b1);
+        extra0 = dot_bytes(extra0, least, b0);
+        extra1 = dot_bytes(extra1, least, b1);
         UNROLLED
         for (int i = 0; i < MR; i++) {
-            __m512i x = _mm512_xor_si512(word_at(a + 4 * i), flip);
-            acc[i][0] = _mm512_dpbusd_epi32(acc[i][0], x, b0);
-            acc[i][1] = _mm512_dpbusd_epi32(acc[i][1], x, b1);
+            __m512i x = word_at(a + 4 * i);
+            acc[i][0] = dot_bytes(acc[i][0], x, b0);
+            acc[i][1] = dot_bytes(acc[i][1], x, b1);
         }
     }
     UNROLLED

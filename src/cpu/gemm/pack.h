@@ -101,11 +101,19 @@ static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int
     return 0;
 }
 
+/* Bytes of a as the level's products want them. */
+SKR_FN void shift_bytes(int kind, int64_t n, char *bytes)
+{
+    for (int64_t i = 0; A_PLUS_128 && kind == SKR_GEMM_I8 && i < n; i++)
+        bytes[i] = (char)(bytes[i] ^ 0x80);
+}
+
 /* Elements of the panel's own type. k: values there are; pad: values the segment has in the panel. */
 static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int rows, int R, int KU, int64_t k,
                        int64_t pad, char *to)
 {
-    int64_t done = rows == R ? pack_fast(kind, from, rs, ks, R, KU, k, to) : 0;
+    int64_t done = rows == R ? pack_fast(kind, from, rs, ks, R, KU, k, to) : 0, all = pad;
+    char *panel = to;
     int size = kind_bytes(kind);
     from += done * ks * size;
     to += done * R * size;
@@ -119,6 +127,11 @@ static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int r
         pack_words((const uint32_t *)from, rs, ks, rows, R, k, (uint32_t *)to);
         __builtin_memset(to + k * R * 4, 0, (size_t)((pad - k) * R) * 4);
     }
+#if A_PLUS_128
+    if (R == TILE(I8, MR)) /* of a: panels of b are wider */
+        shift_bytes(kind, all * R, panel);
+#endif
+    (void)all, (void)panel;
 }
 
 #endif

@@ -37,6 +37,13 @@ enum {
 #define X86_BF16 0
 #endif
 
+/* VPDPBUSD multiplies unsigned by signed bytes: there a's bytes are packed as a + 128. */
+#if HAS_I8 && (defined(SKR_LEVEL_avx512) || defined(SKR_LEVEL_avx512bf16))
+#define A_PLUS_128 1
+#else
+#define A_PLUS_128 0
+#endif
+
 #define UNROLLED _Pragma("GCC unroll 64")
 
 /* Bytes of an element in a panel. */

@@ -97,9 +97,9 @@ SKR_FN vf add_word(int kind, float word, vf v, vf acc)
  * micro_i8. */
 SKR_FN void add_words(int kind, int ROWS, const char *a, vf v, vf *acc, vf *extra)
 {
-    const uint32_t flip = kind == SKR_GEMM_I8 ? 0x80808080 : 0;
+    const uint32_t least = 0x80808080, flip = kind == SKR_GEMM_I8 && !A_PLUS_128 ? least : 0;
     if (kind == SKR_GEMM_I8)
-        *extra = add_word(kind, skr_float(flip), v, *extra);
+        *extra = add_word(kind, skr_float(least), v, *extra);
     UNROLLED
     for (int r = 0; r < ROWS; r++) {
         float word = ((const float *)a)[r];
@@ -124,6 +124,7 @@ static void words_of_rows(const job_t *job, const side *a, int rows, char *to)
                     int64_t from = r < job->m ? row_of_a(job, r) : -1;
                     if (from >= 0)
                         take_run(job, a, a->at + from * a->rs + (k0 + p) * a->ks, a->ks, r, k0 + p, true, n, run, 0);
+                    shift_bytes(job->kind, all, run);
                     for (int w = 0; w < all / per; w++)
                         __builtin_memcpy(&words[w * rows + r], run + 4 * w, 4);
                 }
