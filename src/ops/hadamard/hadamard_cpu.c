@@ -27,9 +27,9 @@ SKR_FN vf inside(vf v, int64_t n)
         {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1},
     };
     SKR_UNROLL
-    for (int s = 0; 1 << s < SKR_LANES; s++)
-        if (1 << s < n)
-            v = v_fma(v, v_load(SKR_F32, signs[s], 0), v_swap(v, 1 << s));
+    for (int d = 1; d < SKR_LANES; d *= 2)
+        if (d < n)
+            v = v_fma(v, v_load(SKR_F32, signs[__builtin_ctz((unsigned)d)], 0), v_swap(v, d));
     return v;
 }
 

@@ -226,7 +226,7 @@ SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
             continue;
         offer(&p, s);
         least = v_set1(value_of(s->least));
-        if (s->least >> 32 == UINT32_MAX && s->n >= s->k)
+        if (s->least >> 32 == UINT32_MAX)
             return; /* k NaNs: nothing that comes later is larger */
     }
     for (; i + SKR_LANES <= n; i += SKR_LANES) { /* less than a block */
@@ -272,7 +272,7 @@ SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
         groups = first / (2 * SKR_LANES) * (2 * SKR_LANES);
     if (n < 2 * s->k || !groups)
         return;
-    float *most = (float *)s->a; /* 4 room floats, with what is spare */
+    float *most = (float *)s->a; /* nothing is there yet, nor in what follows it */
     for (int64_t g = 0; g < groups; g += 2 * SKR_LANES)
         v_store2(SKR_F32, most, g, v_load2(type, x, g));
     for (int64_t i = groups; i + 2 * SKR_LANES <= first; i += groups) {
