@@ -1,5 +1,6 @@
 /* test_edges.c - single calls at the edges of what the cases vary: NaN where a gradient is 0 or nobody looks, a cap
- * near 0, a stride that does not count. Every level. SPDX-License-Identifier: Apache-2.0 */
+ * near 0, a stride that does not count, a caller's floating-point mode. Every level. SPDX-License-Identifier:
+ * Apache-2.0 */
 #include <math.h>
 #include <string.h>
 
@@ -329,6 +330,49 @@ static void signed_zeros(void)
     }
 }
 
+/* A caller whose mode takes subnormals for zeros (PyTorch's set_flush_denormal): topk's bound must leave enough zeros.
+ */
+static void flush_subnormals(bool on)
+{
+#if defined(__x86_64__)
+    unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(on ? mode | 0x8040 : mode & ~0x8040u);
+#else
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    __asm__ volatile("msr fpcr, %0" ::"r"(on ? mode | 1 << 24 : mode & ~(UINT64_C(1) << 24)));
+#endif
+}
+
+static void equal_elements_of_topk(void)
+{
+    enum { N = 1024, ONE = 500 };
+    static const float rows[][2] = {{1, 0}, {0, 0}, {1, -INFINITY}, {0, -INFINITY}, {-INFINITY, -INFINITY}, {NAN, NAN}};
+    for (int i = 0; i < 24; i++) {
+        const float *row = rows[i / 4];
+        int64_t k = i % 2 ? 4 : 1;
+        float x[N], values[4];
+        int32_t indices[4];
+        saker_tensor xt = SAKER_TENSOR(x, SAKER_F32, 1, N), vt = SAKER_TENSOR(values, SAKER_F32, 1, k);
+        saker_tensor it = SAKER_TENSOR(indices, SAKER_I32, 1, k);
+        for (int last = 0; last < 2; last++) { /* the first one leaves other elements in the workspace */
+            const int flush = last && i / 2 % 2;
+            for (int c = 0; c < N; c++)
+                x[c] = last ? row[c != ONE] : (float)c;
+            flush_subnormals(flush);
+            saker_status status = saker_topk(ctx, SAKER_ARGS(topk, .x = &xt, .values = &vt, .indices = &it));
+            flush_subnormals(0);
+            ran(status, "topk");
+            for (int c = 0; last && c < k; c++) {
+                int at = row[0] > row[1] ? c == 0 ? ONE : c - 1 : c;
+                CHECK_TEXT(indices[c] == at && !memcmp(&values[c], &x[at], sizeof(float)),
+                           "%s: topk, case %d, flush %d: %g at %d in place %d", level, i, flush, (double)values[c],
+                           indices[c], c);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     for (int i = 0; i < saker_level_count(); i++) {
@@ -355,6 +399,7 @@ int main(void)
         head_beyond_f32();
         far_positions();
         signed_zeros();
+        equal_elements_of_topk();
         saker_context_destroy(ctx);
     }
     return check_report("test_edges");

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Panel: for each group of KU k values, for each of R rows, the KU values; rows and k values beyond the matrix are 0.
- */
+ * Where A_PLUS_128 says so all bytes of a are + 128, those that are 0 too. */
 #ifndef SKR_CPU_PACK_H
 #define SKR_CPU_PACK_H
 
@@ -104,7 +104,9 @@ static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int
 /* Bytes of a as the level's products want them. */
 SKR_FN void shift_bytes(int kind, int64_t n, char *bytes)
 {
-    for (int64_t i = 0; A_PLUS_128 && kind == SKR_GEMM_I8 && i < n; i++)
+    if (!A_PLUS_128 || kind != SKR_GEMM_I8)
+        return;
+    for (int64_t i = 0; i < n; i++)
         bytes[i] = (char)(bytes[i] ^ 0x80);
 }
 
@@ -128,7 +130,8 @@ static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int r
         __builtin_memset(to + k * R * 4, 0, (size_t)((pad - k) * R) * 4);
     }
 #if A_PLUS_128
-    if (R == TILE(I8, MR)) /* of a: panels of b are wider */
+    _Static_assert((int)TILE(I8, MR) != (int)TILE(I8, NR), "panels of a are told from those of b by R");
+    if (R == TILE(I8, MR)) /* of a */
         shift_bytes(kind, all * R, panel);
 #endif
     (void)all, (void)panel;

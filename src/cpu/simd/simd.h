@@ -32,7 +32,7 @@
  * - v_not_le(a, b): not a <= b, so true where either is NaN.
  * - vm_count(m): how many lanes a mask has.
  * - v_pick(m, a, b, to_a, to_b): stores the lanes of a and of b that m has side by side, and returns how many these
- * are. SKR_LANES elements are written.
+ * are. Up to SKR_LANES elements are written: behind the picked ones is rubbish.
  * - v_at_most(a, b), v_at_least(a, b): the same in one instruction everywhere, where only a may be NaN (a NaN in b
  *   gives a or NaN) and it does not matter which of two zeros is taken.
  * - v_sum, v_hmax: over the lanes, in a fixed order.

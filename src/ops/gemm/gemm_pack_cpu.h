@@ -1,9 +1,8 @@
 /* gemm_pack_cpu.h - panels: R rows of a (or columns of b) of one k segment, in the order the register tile reads them.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Panel: for each group of KU k values, for each of R rows, the KU values; rows and k values beyond the matrix are 0.
- * Other types are converted to the panel's while packing: all that is needed of them is exact. In f32 the scales that
- * change along k are applied here, too. */
+ * pack.h says what a panel is. Other types are converted to the panel's while packing: all that is needed of them is
+ * exact. In f32 the scales that change along k are applied here, too. */
 #ifndef SKR_GEMM_PACK_CPU_H
 #define SKR_GEMM_PACK_CPU_H
 

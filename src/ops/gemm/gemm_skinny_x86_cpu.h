@@ -93,18 +93,15 @@ SKR_FN vf add_word(int kind, float word, vf v, vf acc)
     return v_fma(v_set1(word), v, acc);
 }
 
-/* The same for ROWS rows, whose words of a are side by side. i8: a + 128, and 128 times the columns in extra, as in
- * micro_i8. */
+/* The same for ROWS rows, whose words of a are side by side. i8: they are packed as a + 128, and 128 times the columns
+ * are in extra, as in micro_i8. */
 SKR_FN void add_words(int kind, int ROWS, const char *a, vf v, vf *acc, vf *extra)
 {
-    const uint32_t least = 0x80808080, flip = kind == SKR_GEMM_I8 && !A_PLUS_128 ? least : 0;
     if (kind == SKR_GEMM_I8)
-        *extra = add_word(kind, skr_float(least), v, *extra);
+        *extra = add_word(kind, skr_float(0x80808080), v, *extra);
     UNROLLED
-    for (int r = 0; r < ROWS; r++) {
-        float word = ((const float *)a)[r];
-        acc[r] = add_word(kind, flip ? skr_float(skr_bits(word) ^ flip) : word, v, acc[r]);
-    }
+    for (int r = 0; r < ROWS; r++)
+        acc[r] = add_word(kind, ((const float *)a)[r], v, acc[r]);
 }
 
 /* a as the kernels of columns take it: words of `rows` rows side by side, zeros where it has fewer. */

@@ -1,8 +1,8 @@
 /* hadamard_cpu.c - the Hadamard transform of rows. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * A row goes through scratch memory as f32, up to four stages in a pass, on so many vectors at once. The first pass
- * reads the input and takes the stages inside of vectors, too; the last one scales and rounds. */
+ * A row goes through scratch memory as f32, up to four stages in a pass on up to sixteen vectors at once. The first
+ * pass reads the input and takes the stages inside of vectors, too; the last one scales and rounds. */
 #include "../../cpu/rows.h"
 #include "hadamard.h"
 
@@ -114,25 +114,14 @@ SKR_FN void pass(int type, int stages, float *y, int64_t n, int64_t h, float sca
         pass_of(type, 1, y, n, h, scale, out);
 }
 
-static void read_row(int type, int stages, const void *x, float *y, int64_t n)
+static void read_row(int type, int stages, const void *x, float *y, int64_t n, float scale, void *out)
 {
     if (type == SKR_F32)
-        first_pass(SKR_F32, stages, x, y, n, 1.0f, NULL);
+        first_pass(SKR_F32, stages, x, y, n, scale, out);
     else if (type == SKR_F16)
-        first_pass(SKR_F16, stages, x, y, n, 1.0f, NULL);
+        first_pass(SKR_F16, stages, x, y, n, scale, out);
     else
-        first_pass(SKR_BF16, stages, x, y, n, 1.0f, NULL);
-}
-
-/* Rows of one pass. */
-static void one_pass(int type, int stages, const void *x, int64_t n, float scale, void *out)
-{
-    if (type == SKR_F32)
-        first_pass(SKR_F32, stages, x, NULL, n, scale, out);
-    else if (type == SKR_F16)
-        first_pass(SKR_F16, stages, x, NULL, n, scale, out);
-    else
-        first_pass(SKR_BF16, stages, x, NULL, n, scale, out);
+        first_pass(SKR_BF16, stages, x, y, n, scale, out);
 }
 
 static void middle_pass(int stages, float *y, int64_t n, int64_t h)
@@ -195,19 +184,19 @@ static void do_row(const job_t *job, int64_t row, float *part)
     int first = stages_of(inner / SKR_LANES);
     first = first < MOST_STAGES ? first : MOST_STAGES;
     if (n == (int64_t)SKR_LANES << first && job->x.type == job->y.type) {
-        one_pass(job->x.type, first, x, n, job->scale, y);
+        read_row(job->x.type, first, x, NULL, n, job->scale, y);
         return;
     }
     for (int64_t b = 0; b < n; b += inner) {
         h = (int64_t)SKR_LANES << first;
-        read_row(job->x.type, first, x + b * skr_type_bytes(job->x.type), part + b, inner);
+        read_row(job->x.type, first, x + b * skr_type_bytes(job->x.type), part + b, inner, 1.0f, NULL);
         int left = passes(part + b, inner, &h, inner);
         if (inner < n) {
             middle_pass(left, part + b, inner, h);
             h = inner;
         }
     }
-    int left = passes(part, n, &h, n);
+    int left = passes(part, n, &h, n); /* between blocks; of one block only the last pass is left */
     write_row(job->y.type, left, part, n, left ? h : SKR_LANES, job->scale, y);
 }
 

@@ -3,7 +3,8 @@
  *
  * First a bound, which k elements of the row reach and few others: the k-th of the maxima of about 4 k groups. Then one
  * pass that picks what is above it. Survivors are collected until there are more than twice as many as wanted, then cut
- * to the best k, whose least is the bound from then on. */
+ * to the best k, whose least is the bound from then on. In the end they are cut once more, if they are many, and
+ * sorted. */
 #include "../../cpu/rows.h"
 #include "../../cpu/simd/vmath.h"
 #include "topk.h"
@@ -201,9 +202,10 @@ static void offer(picked *p, survivors *s)
 
 SKR_FN void scan(int type, const void *x, int64_t n, survivors *s)
 {
-    _Alignas(64) static const int32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    picked p = {.n = 0};
-    vi lanes = v_bits(v_load(SKR_F32, lane, 0));
+    _Alignas(64) static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    picked p; /* an initialiser would clear all of it for each row */
+    p.n = 0;
+    vi lanes = v_to_int(v_load(SKR_F32, lane, 0));
     vf least = v_set1(value_of(s->least)); /* of 0 it is a NaN: all are above it */
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
@@ -251,11 +253,14 @@ SKR_FN uint32_t reached_by(int64_t k, const float *f, int64_t n)
         return (uint32_t)(element_of(v_hmax(top), 0) >> 32);
     }
     for (uint32_t bit = 1u << 31; bit >= 1u << 16; bit >>= 1) {
-        vf least = v_set1(value_of((uint64_t)(key | bit) << 32));
+        const uint32_t trial = key | bit;
+        if (trial < 0x00800000 || trial > 0xff800000) /* a NaN, which nothing reaches */
+            continue;
+        vf least = v_set1(value_of((uint64_t)trial << 32));
         int64_t reach = 0;
         for (int64_t i = 0; i < n; i += SKR_LANES)
             reach += vm_count(v_le(least, v_load(SKR_F32, f, i)));
-        key |= reach >= k ? bit : 0;
+        key = reach >= k ? trial : key;
     }
     return key;
 }
@@ -287,6 +292,8 @@ SKR_FN void set_bound(int type, const void *x, int64_t n, survivors *s)
         for (int64_t g = 0; g < groups / 2; g += SKR_LANES)
             v_store(SKR_F32, most, g, v_at_least(v_load(SKR_F32, most, g), v_load(SKR_F32, most, g + groups / 2)));
     uint32_t key = reached_by(s->k, most, groups);
+    if (key > 0x7f7fffff && key < 0x80800000) /* a caller's mode may take subnormals for 0: -FLT_MIN, which all reach */
+        key = 0x7f7fffff;
     /* Of what is at -infinity or below, value_of() gives no number to compare with: there is no bound then. */
     if (key > 0x00800000)
         s->least = (((uint64_t)key - 1) << 32) - 1; /* one less: 0 does not beat -0 */

@@ -271,6 +271,9 @@ static void build(void)
         add((spec){floats[t], .m = 7, .n = 64, .k = 0, .has = BOTH});
         add((spec){floats[t], .m = 0, .n = 64, .k = 4, .has = BOTH});
         add((spec){floats[t], .m = 2000, .n = 64, .k = 8, .has = BOTH | SOFTMAX});
+        /* Beyond the part of a row that gives the bound. */
+        add((spec){floats[t], .m = 1, .n = 150000, .k = 64, .has = BOTH, .fill = SUITE_COUNT});
+        add((spec){floats[t], .m = 2, .n = 140001, .k = 1, .has = BOTH, .fill = t ? SUITE_TIES : SUITE_NORMAL});
         add((spec){floats[t], .m = 3, .n = 12000, .k = 9000, .has = BOTH | SOFTMAX});
         add((spec){floats[t], .m = 1, .n = 70000, .k = 70000, .has = BOTH, .fill = t ? SUITE_TIES : SUITE_NORMAL});
         static const int64_t wide[] = {1024, 8192, 131072}, most[] = {1, 8, 64, 2048};
