@@ -1,6 +1,6 @@
 /* test_edges.c - single calls at the edges of what the cases vary: NaN where a gradient is 0 or nobody looks, a cap
- * near 0, a stride that does not count, a caller's floating-point mode. Every level. SPDX-License-Identifier:
- * Apache-2.0 */
+ * near 0, a stride that does not count, a caller's floating-point mode. Every level.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <string.h>
 
