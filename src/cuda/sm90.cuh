@@ -121,8 +121,9 @@ SKR_DEVICE void barrier_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* An arrival on the barrier of another block (or of this one) of the cluster. It orders no memory: enough where the
- * tensor cores read what the copy engine will overwrite; a release costs a fifth of a whole gemm. */
+/* An arrival on the barrier of another block (or of this one) of the cluster. It orders no memory: enough where what
+ * the copy engine will overwrite was read by the tensor cores, or loaded to registers of products that were waited for
+ * (release() in gemm_stages.cuh); a release costs a fifth of a whole gemm. */
 SKR_DEVICE void barrier_arrive_peer(uint32_t barrier, uint32_t rank)
 {
     asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(peer_address(barrier, rank))

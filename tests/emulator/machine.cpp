@@ -416,8 +416,8 @@ void emu_send(uint32_t peer, const uint32_t *words, int n, uint32_t peer_barrier
 
 /* ---------------------------------------------------------------- tensor maps, as fake_cuda_kernels.c writes them */
 
-struct tensor_map {
-    uint64_t type, data, dims[3], strides[2], box[2];
+struct tensor_map { /* swizzle: 2 of 64 bytes, 3 of 128 */
+    uint64_t type, data, dims[3], strides[2], box[2], element_strides[2], interleave, swizzle;
 };
 enum { UINT8 = 0, FLOAT16 = 6, BFLOAT16 = 9, TFLOAT32 = 11 };
 
@@ -436,8 +436,8 @@ static uint32_t swizzled(uint32_t at, int row = 128)
 template <class F> static void each_of_box(const tensor_map *m, uint32_t at, int x, int y, int z, const F &each)
 {
     const int bytes = element_bytes(m), length = (int)m->box[0] * bytes;
-    if (at % 1024 || (int64_t)x * bytes % 16 || (length != 128 && length != 64))
-        die("a box that is not 128 or 64 bytes wide, not at a multiple of 1024, or begins off 16 bytes");
+    if (at % 1024 || (int64_t)x * bytes % 16 || length < 64 || length != 16 << m->swizzle)
+        die("a box that is not 128 or 64 bytes wide as its swizzle, not at a multiple of 1024, or begins off 16 bytes");
     for (int row = 0; row < (int)m->box[1]; row++)
         for (int column = 0; column < (int)m->box[0]; column++) {
             int64_t gx = x + column, gy = y + row;

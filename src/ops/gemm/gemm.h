@@ -61,7 +61,10 @@ typedef struct skr_gemm_cut {
     int32_t left, slices; /* tiles that are cut along k, and into how many equal parts */
 } skr_gemm_cut;
 
-/* CUDA: what the blocks of the tensor core kernels (gemm_tma.cuh, gemm_mma.cuh) work through. */
+/* CUDA: what the blocks of the tensor core kernels (gemm_tma.cuh, gemm_mma.cuh) work through. In gemm_few.cuh and
+ * gemm_many.cuh b's columns are the rows of the matrix instructions: `rows` counts columns of b, `columns` rows of a.
+ * The blocks of a cluster there share a tile's k (few: up to 8), or lie beside each other and share rows of a (many: up
+ * to 2; tiles_n counts clusters then). */
 typedef struct skr_gemm_work {
     skr_tensor_map a, b, d;        /* Hopper's copy engine reads and writes by them */
     skr_tensor_map a_rest, b_rest; /* with boxes of the last rows of a and columns of b, where those are fewer */

@@ -129,7 +129,7 @@ static void add_b_scale(suite_case *c, const spec *s, leading lead)
     if (s->zero) {
         suite_tensor *z = gemm_add(c, "b_zero", SUITE_IN, s->zero, SUITE_NORMAL);
         shape_matrix(z, lead.n, lead.dim, scale_blocks(s), s->n, ROWS);
-        if (s->zero == SAKER_I8) {
+        if (s->zero == SAKER_I8 && s->b == SAKER_I4) {
             z->low = -8;
             z->high = 7;
         }

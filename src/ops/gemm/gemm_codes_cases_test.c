@@ -44,6 +44,7 @@ static void few_rows(void)
             break;
         case 4:
             s.batch = i % 2 ? BOTH : CROSS;
+            s.all_scales = i / 2 % 2;
             s.bias = SAKER_F32;
             s.bias_rows = 1;
             if (s.batch == CROSS) /* two dimensions */
@@ -98,6 +99,7 @@ static void many_rows(void)
             break;
         case 4:
             s.batch = BOTH;
+            s.all_scales = i / 2 % 2;
             s.bias = SAKER_F32;
             s.bias_rows = 1;
             break;
@@ -109,6 +111,86 @@ static void many_rows(void)
         }
         gemm_case(s);
     }
+}
+
+/* More tiles than blocks, of 16 columns the last: as few k's as there are and so many that stages come around, gates in
+ * halves, k cut over a cluster; and rows of tiles below each other. */
+static void few_tiles(void)
+{
+    enum { BLOCKS = 132, WIDE_N = BLOCKS * 64 + 16 }; /* a tile for each block of an H200, and one more */
+    spec s = {.a = SAKER_BF16, .b = SAKER_I4, .d = SAKER_BF16, .m = 7, .n = WIDE_N, .k = 64, .lb = COLS};
+    s.use = SUITE_CHECK | SUITE_GPU_SIZED;
+    s.scaling = SAKER_GEMM_SCALE_GROUP;
+    s.group = 64;
+    s.only_b_scale = true;
+    s.cuda = "few rows tma bf16_i4 kk 16";
+    gemm_case(s);
+    s.zero = SAKER_I8;
+    s.act = SAKER_ACT_SILU;
+    s.gated = SAKER_GATED_HALVES;
+    s.n = 2 * WIDE_N;
+    s.k = 160;
+    gemm_case(s);
+    s.act = s.gated = 0;
+    s.n = WIDE_N;
+    s.k = 2336; /* clusters of two are faster */
+    s.group = 128;
+    gemm_case(s);
+    s.bias = SAKER_F32;
+    s.m = 17;
+    s.k = 1408;
+    s.group = 96;
+    s.cuda = "few rows tma bf16_i4 kk 64";
+    gemm_case(s);
+    s.bias = (saker_type)0;
+    s.a = s.d = SAKER_F16;
+    s.b = SAKER_I8;
+    s.m = 16;
+    s.k = 1072;
+    s.group = 192;
+    s.cuda = "few rows tma f16_i8 kk 16";
+    gemm_case(s);
+}
+
+/* k that has to be cut over a cluster: the kernel of few rows, whose tiles lie below each other then. */
+static void few_of_many_rows(void)
+{
+    static const int rows[] = {65, 130, 257, 448, 512}, columns[] = {9, 64, 272, 400}, ks[] = {96, 256, 704, 2080};
+    static const int groups[] = {128, 64, 5000, 32};
+    static const char *const names[2][2] = {{"few rows tma f16_i4 kk 64", "few rows tma f16_i8 kk 64"},
+                                            {"few rows tma bf16_i4 kk 64", "few rows tma bf16_i8 kk 64"}};
+    for (int i = 0; i < 20; i++) {
+        const bool bytes = i % 3 == 2;
+        spec s = {.a = i % 2 ? SAKER_BF16 : SAKER_F16, .b = bytes ? SAKER_I8 : SAKER_I4, .lb = COLS};
+        s.m = rows[i % 5];
+        s.n = columns[i / 2 % 4];
+        s.k = ks[i / 3 % 4];
+        s.scaling = SAKER_GEMM_SCALE_GROUP;
+        s.group = groups[i / 5];
+        s.zero = i / 4 % 2 ? SAKER_I8 : (saker_type)0;
+        s.d = i % 7 < 4 ? s.a : SAKER_F32;
+        s.only_b_scale = i % 4 != 1;
+        s.schedule = SAKER_GEMM_SPLIT_K;
+        s.cuda = names[i % 2][bytes];
+        if (i % 6 == 4) {
+            s.batch = BOTH;
+            s.all_scales = true;
+            s.k = 160;
+        } else if (i % 6 == 5) {
+            s.n += s.n % 2;
+            s.gated = i % 4 == 1 ? SAKER_GATED_HALVES : SAKER_GATED_INTERLEAVED;
+            s.act = SAKER_ACT_SILU;
+        }
+        gemm_case(s);
+    }
+    spec s = {.a = SAKER_F16, .b = SAKER_I4, .d = SAKER_F16, .m = 130, .n = 45 * 64 + 16, .k = 96, .lb = COLS};
+    s.use = SUITE_CHECK | SUITE_GPU_SIZED; /* 138 tiles: more than blocks, too */
+    s.scaling = SAKER_GEMM_SCALE_GROUP;
+    s.group = 32;
+    s.only_b_scale = true;
+    s.schedule = SAKER_GEMM_SPLIT_K;
+    s.cuda = names[0][0];
+    gemm_case(s);
 }
 
 /* More tiles than blocks, and more rows of them than are walked together. */
@@ -135,6 +217,8 @@ static void many_tiles(void)
 void gemm_codes_cases(void)
 {
     few_rows();
+    few_tiles();
+    few_of_many_rows();
     many_rows();
     many_tiles();
 }

@@ -36,7 +36,8 @@ int64_t skr_gemm_add_turn(const skr_gemm_job *job, skr_plan *plan, bool b, int64
 /* The matrix a or b, or its copy at `at`; -1: it has none. */
 skr_gemm_matrix skr_gemm_turned(const skr_gemm_job *job, const skr_gemm_matrix *m, int64_t at, bool b);
 
-/* The same for few rows of a, or few columns of b, which is the same transposed. It writes d itself. */
+/* The same for few rows of a, or few columns of b, which is the same transposed: up to 64, with i4 or i8 weights in
+ * groups (rows of a only) up to 512. It writes d itself. */
 bool skr_gemm_plan_few(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 
 /* Whether b is i4 or i8; whether Hopper's kernels take such weights (gemm_code_stages.cuh), the box of b that these
@@ -49,6 +50,13 @@ int64_t skr_gemm_code_groups(const skr_gemm_job *job);
 bool skr_gemm_in_vectors(const skr_gemm_job *job);
 /* That, and nothing but one factor. */
 bool skr_gemm_few_plain(const skr_gemm_job *job);
+/* gemm_few.cuh and gemm_many.cuh, for tiles of so many rows of a. What both ask of a product, whose schedule is that or
+ * left to the plan; boxes of a and b, NULL, or what stands in the way of the copy engine; the fields of job.work that
+ * both have, for steps of so many k's; the plan's step, when the others are there, too. */
+bool skr_gemm_suits_few(const skr_gemm_job *job, const skr_target *target, int schedule);
+const char *skr_gemm_few_boxes(const skr_gemm_job *job, int tile_rows, skr_matrix_box out[2]);
+void skr_gemm_few_work(skr_gemm_job *job, int tile_rows, int64_t tiles_n, int64_t step);
+void skr_gemm_few_step(skr_gemm_job *job, skr_plan *plan, skr_cuda_kernel *kernel);
 /* As skr_gemm_plan_few, for more rows and such weights. */
 bool skr_gemm_plan_many(skr_gemm_job *job, const skr_target *target, skr_plan *plan);
 /* Microseconds that it would take. */

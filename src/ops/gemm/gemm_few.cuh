@@ -1,19 +1,25 @@
-/* gemm_few.cuh - gemm of up to 64 rows of a on Hopper, f16, bf16 or e4m3: the speed of reading b.
+/* gemm_few.cuh - gemm of few rows of a on Hopper: f16, bf16 or e4m3, up to 64 rows, at the speed of reading b; f16 or
+ * bf16 with i4 or i8 weights in groups (codes), up to 512.
  * SPDX-License-Identifier: Apache-2.0
  *
  * b's columns are the rows of the matrix instructions, a's rows their columns: a block has ROWS rows of a, all that
- * there are (of codes, perhaps more), and 64 columns of b. Each of two warpgroups takes every second 128 bytes of k
- * (`apart`); of gates in halves, 64 columns of one half, and a block has 128. One more warp has the copy engine fill a
- * ring of stages, as many as fit. Where there are few tiles, k is cut over the blocks of a cluster, for one block gets
- * 80 GB/s from the copy engine and no more. Each block owns the sums of some rows of a: the others send it theirs, and
- * it adds them in one order. Blocks stay and walk over the tiles, and the stages of the next one fill while sums are
- * exchanged and written. Sums of fp8 products leave the tensor cores after every step, as in gemm_tma.cuh, whether or
- * not they may stay: b is waited for anyway. Such a kernel takes ten microseconds, and code that nobody has run yet
- * comes from memory as slowly as data: what a product without options runs through is short, and the rest is a call. */
+ * there are (with codes, tiles may lie below each other), and 64 columns of b. Each of two warpgroups takes every
+ * second 128 bytes of k, with codes every second 128 k's (`apart`); of gates in halves, 64 columns of one half, and a
+ * block has 128. One more warp has the copy engine fill a ring of stages, as many as fit. Where there are few tiles, k
+ * is cut over the blocks of a cluster, for one block gets 80 GB/s from the copy engine and no more. Each block owns the
+ * sums of some rows of a: the others send it theirs, and it adds them in one order. Blocks stay and walk over the
+ * tiles, and the stages of the next one fill while sums are exchanged and written. Sums of fp8 products leave the
+ * tensor cores after every step, as in gemm_tma.cuh, whether or not they may stay: b is waited for anyway. Such a
+ * kernel takes ten microseconds, and code that nobody has run yet comes from memory as slowly as data: what a product
+ * without options runs through is short, and the rest is a call. */
 #ifndef SKR_GEMM_FEW_CUH
 #define SKR_GEMM_FEW_CUH
 
 #include "gemm_code_stages.cuh"
+
+/* Bytes of the sums of so many rows of a, and what they leave for stages. */
+template <int ROWS> constexpr int gemm_few_sums = SKR_GEMM_FEW_COLUMNS * 4 * ROWS;
+template <int ROWS> constexpr int gemm_few_room = SKR_GEMM_TMA_SHARED - 2048 - gemm_few_sums<ROWS>;
 
 /* Where the sums of a tile lie for the options: 128 columns for each row of a. */
 SKR_DEVICE uint32_t gemm_few_at(uint32_t sums, int row, int column)
@@ -83,12 +89,12 @@ static __device__ __noinline__ void gemm_few_options(const skr_gemm_job &job, ui
 
 /* B: b's type. BT: n runs along memory in b, not k. */
 template <int T, int B, int ROWS, bool BT> struct gemm_few
-    : gemm_code_stages<T, B, ROWS, BT, SKR_GEMM_TMA_SHARED - 2048 - ROWS * SKR_GEMM_FEW_COLUMNS * 4, true> {
+    : gemm_code_stages<T, B, ROWS, BT, gemm_few_room<ROWS>, true> {
     static constexpr bool STEPWISE = T == SKR_E4M3, CODES = T != B;
     static constexpr int BOXES = SKR_GEMM_CODE_BOXES(T, B);                                 /* of a, for one of b */
     static constexpr int EACH = SKR_GEMM_TMA_BYTES / (STEPWISE ? 1 : 2), BK = EACH * BOXES; /* k's of a's box, of b's */
-    static constexpr int SUMS = ROWS * SKR_GEMM_FEW_COLUMNS * 4;
-    typedef gemm_code_stages<T, B, ROWS, BT, SKR_GEMM_TMA_SHARED - 2048 - SUMS, true> stages;
+    static constexpr int SUMS = gemm_few_sums<ROWS>;
+    typedef gemm_code_stages<T, B, ROWS, BT, gemm_few_room<ROWS>, true> stages;
     using stages::advance, stages::apart, stages::base, stages::empty, stages::full, stages::A_BYTES, stages::B_BYTES,
         stages::A_BOX, stages::PANEL, stages::STAGE, stages::STAGES;
     typedef gemm_code_columns<T, B> columns;
@@ -156,8 +162,9 @@ template <int T, int B, int ROWS, bool BT> struct gemm_few
         n = apart ? col : col / 2 + panel * (int)(job.n / 2);
     }
 
-    /* The first of b that this block will read, and of codes all scales of its first tile. Kernels before this one may
-     * still be running, and write it: L2 is where they write. */
+    /* The first of b that this block will read, and of codes the scales of 64 columns of its first tile, which are all
+     * (of gates in halves, one half's). Kernels before this one may still be running, and write it: L2 is where they
+     * write. */
     __device__ __forceinline__ void ask_ahead() const
     {
         int row, col, z, k, n, step = step_at(rank) + (int)threadIdx.x / 2;
@@ -213,11 +220,6 @@ template <int T, int B, int ROWS, bool BT> struct gemm_few
     }
 
     /* ---------------------------------------------------------------- the warpgroups that multiply */
-
-    __device__ __forceinline__ static void consumers_sync()
-    {
-        asm volatile("bar.sync %0, %1;" ::"r"(1), "n"(256) : "memory");
-    }
 
     __device__ __forceinline__ void multiply_stepwise(float (&d)[ROWS / 2], int steps, int &stage, int &phase) const
     {

@@ -9,11 +9,9 @@
 
 #include "gemm_few.cuh"
 
-template <int T, int B> struct gemm_many
-    : gemm_code_stages<T, B, SKR_GEMM_MANY_ROWS, false, SKR_GEMM_TMA_SHARED - 2048 - 64 * SKR_GEMM_FEW_COLUMNS * 4,
-                       false> {
-    static constexpr int ROWS = SKR_GEMM_MANY_ROWS, BK = 128, SUMS = 64 * SKR_GEMM_FEW_COLUMNS * 4;
-    typedef gemm_code_stages<T, B, ROWS, false, SKR_GEMM_TMA_SHARED - 2048 - SUMS, false> stages;
+template <int T, int B> struct gemm_many : gemm_code_stages<T, B, SKR_GEMM_MANY_ROWS, false, gemm_few_room<64>, false> {
+    static constexpr int ROWS = SKR_GEMM_MANY_ROWS, BK = 128, SUMS = gemm_few_sums<64>;
+    typedef gemm_code_stages<T, B, ROWS, false, gemm_few_room<64>, false> stages;
     using stages::advance, stages::base, stages::empty, stages::full, stages::sharers, stages::A_BYTES, stages::A_BOX,
         stages::PANEL, stages::STAGE, stages::STAGES;
 
@@ -161,11 +159,6 @@ template <int T, int B> struct gemm_many
             if (row + r < (int)job.m && col + c < (int)job.n)
                 store16_once(d + r * job.d.row * 2, job.d.at.type == SKR_F16 ? pack<SKR_F16>(f) : pack<SKR_BF16>(f));
         }
-    }
-
-    __device__ __forceinline__ static void consumers_sync()
-    {
-        asm volatile("bar.sync %0, %1;" ::"r"(1), "n"(256) : "memory");
     }
 
     /* Half of the rows' sums, to where the options take them. */

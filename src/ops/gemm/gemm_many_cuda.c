@@ -1,5 +1,5 @@
-/* gemm_many_cuda.c - gemm's plan for i4 and i8 weights on Hopper (gemm_many.cuh), and what all such kernels ask of
- * them. SPDX-License-Identifier: Apache-2.0 */
+/* gemm_many_cuda.c - gemm's plan for many rows with i4 or i8 weights on Hopper (gemm_many.cuh), and what gemm_few.cuh
+ * asks of such weights, too. SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_cuda.h"
 
 SKR_FATBIN(gemm_many_sm90)
@@ -52,27 +52,11 @@ int64_t skr_gemm_code_groups(const skr_gemm_job *job)
     return job->group >= job->k ? 0 : skr_ceil_div((int64_t)1 << 31, job->group / 32);
 }
 
-static const char *boxes(const skr_gemm_job *job, skr_matrix_box out[2])
-{
-    const char *bad = skr_gemm_box(job, &job->a, job->m, job->k, false, 64, &out[0]);
-    return bad ? bad : skr_gemm_code_box(job, &out[1]);
-}
-
-static saker_status bind_maps(skr_call *call, void *opaque)
-{
-    skr_gemm_job *job = opaque;
-    skr_matrix_box box[2];
-    boxes(job, box);
-    SKR_TRY(skr_tensor_map_3d(call, &box[0], &job->work.a));
-    return skr_tensor_map_3d(call, &box[1], &job->work.b);
-}
-
 static bool suits(const skr_gemm_job *job, const skr_target *target)
 {
-    return target->sm == 90 && target->shared_bytes >= SKR_GEMM_TMA_SHARED && skr_gemm_suits_codes(job) &&
-           (!job->schedule || job->schedule == SKR_GEMM_PERSISTENT) && !job->dbias.data && job->m >= 1 && job->n >= 1 &&
-           job->k >= 1 && skr_max(job->m, job->n) <= 1 << 30 && job->batch.n_dims <= 1 && job->batch.m >= 1 &&
-           job->batch.m <= 1 << 20 && skr_gemm_along(&job->a, job->m, job->k) == 0;
+    skr_matrix_box box[2];
+    return skr_gemm_suits_few(job, target, SKR_GEMM_PERSISTENT) && skr_gemm_suits_codes(job) &&
+           skr_gemm_along(&job->a, job->m, job->k) == 0 && !skr_gemm_few_boxes(job, SKR_GEMM_MANY_ROWS, box);
 }
 
 /* Tiles of 128 x 128; blocks beside each other share rows of a. */
@@ -85,7 +69,7 @@ static tiling tiling_of(const skr_gemm_job *job, const skr_target *target)
     const int64_t columns = skr_ceil_div(job->n, SKR_GEMM_FEW_COLUMNS);
     tiling t = {.cluster = skr_min(columns, 2), .m = skr_ceil_div(job->m, SKR_GEMM_MANY_ROWS)};
     t.n = skr_ceil_div(columns, t.cluster);
-    t.units = skr_min(skr_mul(skr_mul(t.m, t.n), job->batch.m), skr_max(1, target->n_sms / t.cluster));
+    t.units = skr_min(skr_mul(skr_mul(t.m, t.n), job->batch.m), skr_max(1, skr_gemm_clusters(target, (int)t.cluster)));
     return t;
 }
 
@@ -99,41 +83,23 @@ double skr_gemm_many_us(const skr_gemm_job *job, const skr_target *target)
 bool skr_gemm_plan_many(skr_gemm_job *job, const skr_target *target, skr_plan *plan)
 {
     skr_gemm_work *t = &job->work;
-    skr_matrix_box box[2];
     int i = 0;
-    if (!suits(job, target) || boxes(job, box))
+    if (!suits(job, target))
         return false;
     const tiling c = tiling_of(job, target);
     const int64_t tiles = skr_mul(skr_mul(c.m, c.n), job->batch.m);
-    if (tiles > 1 << 24)
-        return false;
-    while (shapes[i].type != job->a.at.type || shapes[i].code != job->b.at.type)
+    while (i < N_SHAPES && (shapes[i].type != job->a.at.type || shapes[i].code != job->b.at.type))
         i++;
+    if (i == N_SHAPES || tiles > 1 << 24)
+        return false;
     t->rows = SKR_GEMM_FEW_COLUMNS;
     t->cluster = (int32_t)c.cluster;
-    t->tiles_m = (int32_t)c.m;
-    t->tiles_n = (int32_t)c.n;
-    t->batches = (int32_t)job->batch.m;
-    t->batch_a = job->batch.m > 1 && job->a.at.stride[0] != 0;
-    t->batch_b = job->batch.m > 1 && job->b.at.stride[0] != 0;
     t->group = TOGETHER;
-    t->steps = (int32_t)skr_ceil_div(job->k, K_STEP);
     t->cut.units = (int32_t)c.units;
-    t->store = skr_gemm_in_vectors(job);
-    t->plain = skr_gemm_few_plain(job);
-    job->seg = skr_gemm_code_groups(job);
-    plan->bind = bind_maps;
-    plan->bind_job = job;
+    skr_gemm_few_work(job, SKR_GEMM_MANY_ROWS, c.n, K_STEP);
     plan->variant = shapes[i].variant;
     skr_why(plan, "%lld tiles of %d rows and %d columns, %d of them beside each other, %d k steps, %d clusters",
-            (long long)(tiles * c.cluster), SKR_GEMM_MANY_ROWS, SKR_GEMM_FEW_COLUMNS, (int)c.cluster, t->steps,
-            t->cut.units);
-    skr_step *step = skr_plan_step(plan);
-    step->kernel = &kernels[i];
-    step->grid = (uint32_t)(t->cut.units * t->cluster);
-    step->block = SKR_GEMM_CODE_THREADS(shapes[i].type, shapes[i].code);
-    step->cluster = (uint32_t)t->cluster;
-    step->shared_bytes = SKR_GEMM_TMA_SHARED;
-    step->overlap = true;
+            (long long)(tiles * c.cluster), t->columns, t->rows, t->cluster, t->steps, t->cut.units);
+    skr_gemm_few_step(job, plan, &kernels[i]);
     return true;
 }

@@ -3,7 +3,8 @@
  *
  * A stage has 128 bytes of k: BM rows of the first operand in panels of 64, of which every second one is a warpgroup's,
  * and behind them BN of the second operand, which both multiply by. AT, BT: the operand's other dimension runs along
- * memory, not k. */
+ * memory, not k. Where the first operand is i4 or i8 codes (gemm_code_stages.cuh), a stage has 128 k's: their codes,
+ * and two boxes of 64 k's of the second operand beside each other. */
 #ifndef SKR_GEMM_STAGES_CUH
 #define SKR_GEMM_STAGES_CUH
 
@@ -100,7 +101,10 @@ struct gemm_stages {
         return A_BYTES + (APART ? gemm_uniform(apart ? threadIdx.x / 128 * B_BYTES : 0) : 0);
     }
 
-    /* This warpgroup has read the stage: tells every block that writes to it. */
+    /* This warpgroup has read the stage: tells every block that writes to it. One thread arrives for all 128, and
+     * that orders none of their loads before the copy engine's writing. Nor need it: the products that read the stage
+     * were waited for, and so were loads of shared memory (gemm_code_stages.cuh), for what a warp loads last from a
+     * stage goes into registers of a product of the whole warpgroup, which was waited for, too. */
     __device__ __forceinline__ void release(int stage) const
     {
         int thread = threadIdx.x & 127;
@@ -225,6 +229,13 @@ SKR_DEVICE uint32_t gemm_stages_at()
 {
     extern __shared__ __align__(16) unsigned char dynamic[];
     return (shared_address(dynamic) + 1023) & ~1023u;
+}
+
+/* The two warpgroups that multiply meet, at the barrier that warpgroup_sync() has for the first: one kernel takes one
+ * of them. */
+SKR_DEVICE void consumers_sync()
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(1), "n"(256) : "memory");
 }
 
 /* A kernel: two warpgroups multiply, the threads behind them feed them. */
