@@ -68,6 +68,7 @@ static void cut_scratch(skr_attention_decode_job *job, const skr_target *target,
     c->in_k = job->codes ? skr_take(&in, SKR_DECODE_BLOCK * c->q_width * f) : 0;
     c->in_v = job->codes && !job->latent ? skr_take(&in, SKR_DECODE_BLOCK * c->o_width * f) : 0;
     c->in_new = skr_take(&in, 2 * skr_max(c->q_width, c->o_width) * f);
+    c->in_careful = skr_take(&in, c->rows_pad);
     c->scratch_bytes = in;
     c->scratch_at = skr_take(at, skr_mul(in, skr_min(tasks, target->width)));
 }

@@ -61,7 +61,7 @@ typedef struct skr_decode_cpu {
     int64_t rows_pad;         /* rows, and one that takes what no row wants */
     int64_t o_at, sums_at;    /* of each part: o [rows][o_width], maximum and sum of each row; -1: one part */
     int64_t scratch_at, scratch_bytes;
-    int64_t in_q, in_s, in_o, in_sums, in_k, in_v, in_new;
+    int64_t in_q, in_s, in_o, in_sums, in_k, in_v, in_new, in_careful;
 } skr_decode_cpu;
 
 typedef struct skr_attention_decode_job {

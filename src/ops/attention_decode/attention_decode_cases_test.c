@@ -92,7 +92,8 @@ static void options(void)
                              .d = 40,
                              .dv = 24,
                              .smax = 150,
-                             .low = 4, .left = 20,
+                             .low = 4,
+                             .left = 20,
                              .right = 1};
             add(s);
             s.split = 64, s.page = 10;
@@ -302,6 +303,8 @@ static void values(void)
                 s.q = 0, s.k = fills[f];
                 add(s);
             }
+            if (fills[f] == SUITE_MAX && floats[t] != SAKER_F16) /* sums would leave f32 */
+                continue;
             s.k = 0, s.v = fills[f];
             add(s);
             /* What is not finite lies behind the end, or before the window. */

@@ -14,7 +14,7 @@ typedef struct part_t {
     int64_t first[SKR_DECODE_MAX_SQ], end[SKR_DECODE_MAX_SQ]; /* what each token sees */
     float *q, *s, *o, *max, *sum, *shrink;                    /* one row more than there are */
     float *unwanted;                                          /* a row of o */
-    bool careful;
+    const uint8_t *careful; /* NULL, or the rows whose values are not finite: o is made again for these alone */
 } part_t;
 
 SKR_FN float lane0(vf x)
@@ -131,7 +131,7 @@ static void block_rows(const part_t *w, const keys_t *keys, int from, int to, in
         int n = (int)least(TILE_ROWS, end - r);
         tile_t t = tile_of(w, r, n);
         if (w->careful)
-            values_careful(type, &t, n, keys, from, to, job->d_v);
+            values_careful(type, &t, n, w->careful + r, keys, from, to, job->d_v);
         else if (type == SKR_F32)
             values_F32(&t, n, keys, from, to, job->d_v);
         else if (type == SKR_F16)
@@ -173,7 +173,8 @@ static void run_part(const part_t *w, int64_t from, int64_t to, float *k_room, f
     for (int64_t r = 0; r < job->rows; r++) {
         w->max[r] = -__builtin_inff();
         w->sum[r] = 0;
-        __builtin_memset(w->o + r * job->cpu.o_width, 0, (size_t)job->cpu.o_width * sizeof(float));
+        if (!w->careful || w->careful[r])
+            __builtin_memset(w->o + r * job->cpu.o_width, 0, (size_t)job->cpu.o_width * sizeof(float));
     }
     both[0].n = 0;
     for (int64_t j0 = from / BLOCK * BLOCK, next; j0 < to; j0 = next, at ^= 1) {
@@ -288,7 +289,10 @@ static void part_task(const job_t *job, int64_t task, int worker)
     load_queries(job, b, h, w.total, w.q);
     run_part(&w, from, to, (float *)(scratch + c->in_k), (float *)(scratch + c->in_v));
     if (!all_finite(w.o, job->rows * c->o_width)) {
-        w.careful = true;
+        uint8_t *careful = (uint8_t *)(scratch + c->in_careful);
+        for (int64_t row = 0; row < job->rows; row++)
+            careful[row] = !all_finite(w.o + row * c->o_width, c->o_width);
+        w.careful = careful;
         run_part(&w, from, to, (float *)(scratch + c->in_k), (float *)(scratch + c->in_v));
     }
     for (int64_t row = 0; job->parts == 1 && row < job->rows; row++)

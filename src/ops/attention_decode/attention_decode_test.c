@@ -7,7 +7,8 @@
  *   a score s_ij       |scale| (SUM(D) U sum|q k| and what q and k are off), U for each product of a code and its
  *                      scale, 8 U for each of the magnitudes added to it
  *   p_ij, relative     the score's, and 8 U (1 + |s_ij| + |lse_i| and |maximum|); absolute 2^-120
- *   sums of products   SUM(n) U sum|products|, and as many U again for what the maximum's changes rescale
+ *   sums of products   SUM(n) U sum|products|, and as many U again for what the maximum's changes rescale;
+ *                      2^-149 for each
  *   the output         half an ulp of its type */
 #include "attention_decode_test.h"
 
@@ -338,7 +339,7 @@ static void oracle_row(const problem *p, int64_t b, int64_t i, int64_t h, near *
         }
         if (isnan(lse))
             o = NAN;
-        double bound = off + 0x1p-120 * tiny + 2 * sum_factor(n) * U * size + relative * fabs(o);
+        double bound = off + 0x1p-120 * tiny + 2 * sum_factor(n) * U * size + relative * fabs(o) + (double)n * DENORM;
         p->o.v[to] = o;
         p->o.bound[to] = isfinite(o) ? bound + half_ulp(p->o.t->type, fabs(o) + bound) : 0;
     }

@@ -140,11 +140,14 @@ SKR_FN void values_rows(int type, int rows, const tile_t *t, const keys_t *keys,
         values_tile(type, rows, 1, (int)(width - c), t, keys, from, to, c);
 }
 
-/* The same where some value is not finite: what a row does not see, or sees with p = 0, has no effect on it. */
-SKR_TAIL void values_careful(int type, const tile_t *t, int rows, const keys_t *keys, int from, int to, int64_t width)
+/* The same for rows with some value that is not finite, which p = 0 must keep out. */
+SKR_TAIL void values_careful(int type, const tile_t *t, int rows, const uint8_t *wanted, const keys_t *keys, int from,
+                             int to, int64_t width)
 {
     _Alignas(64) float v[SKR_DECODE_MAX_DV + SKR_LANES] = {0}, sum[SKR_DECODE_MAX_DV + SKR_LANES];
     for (int r = 0; r < rows; r++) {
+        if (!wanted[r])
+            continue;
         __builtin_memset(sum, 0, sizeof sum);
         for (int j = from; j < to; j++) {
             float p = t->s[r][j];
