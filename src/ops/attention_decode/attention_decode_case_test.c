@@ -96,7 +96,8 @@ static void add_scale(suite_case *c, const struct spec *s, const char *field, in
         t = tensor(c, s, field, SUITE_IN, SAKER_F32, SUITE_POSITIVE, 1, s->hk, 0, 0, 0, false);
     else
         t = tensor(c, s, field, s->sn ? SUITE_INOUT : SUITE_IN, SAKER_F32, SUITE_POSITIVE,
-                   s->scales == OF_GROUPS ? 4 : 3, blocks, tokens, s->hk, width / s->group, false);
+                   s->scales == OF_GROUPS ? 4 : 3, blocks, tokens, s->hk, s->scales == OF_GROUPS ? width / s->group : 0,
+                   false);
     if (s->scales == OF_GROUPS)
         t->free_shape = SUITE_ANY_WIDTH; /* other groups */
 }
@@ -142,7 +143,8 @@ static struct spec complete(struct spec s)
 /* What is read of the caches, at the lengths' middle, with what is written and all queries. */
 static double least_bytes(const suite_case *c, const struct spec *s)
 {
-    double keys = (double)(s->low + s->high) / 2 * (double)(s->b * s->hk), bytes = 0, size = suite_type_bytes(s->cache);
+    double keys = fmax(0, (double)(s->low + s->high) / 2) * (double)(s->b * s->hk), bytes = 0,
+           size = suite_type_bytes(s->cache);
     if (s->cache == SAKER_I4 || s->cache == SAKER_U8)
         size = 0.5;
     for (int i = 0; i < c->n_tensors; i++)
@@ -194,6 +196,6 @@ void attention_decode_case(suite_list *l, struct spec given)
         add_scale(&c, s, "v_scale", blocks, tokens, s->dv);
     add_options(&c, s);
     c.bytes = least_bytes(&c, s);
-    c.flops = 2 * (double)(s->b * s->sq * s->hq) * (double)(s->low + s->high) / 2 * (double)(s->d + s->dv);
+    c.flops = 2 * (double)(s->b * s->sq * s->hq) * fmax(0, (double)(s->low + s->high) / 2) * (double)(s->d + s->dv);
     suite_list_add(l, &c);
 }

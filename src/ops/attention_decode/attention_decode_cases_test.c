@@ -71,6 +71,27 @@ static void shapes(void)
     add((struct spec){.type = SAKER_BF16, .b = 3, .sq = 2, .hq = 2, .d = 16, .smax = 40, .high = 1, .page = 8});
 }
 
+/* Every tensor, and at least two of everything: wrong arguments are tried on these. */
+static void small(void)
+{
+    struct spec s = {
+        .type = SAKER_F32, .b = 2, .sq = 2, .sn = 2, .hq = 4, .hk = 2, .d = 8, .dv = 6, .smax = 16, .low = 2};
+    s.has = CAUSAL | ROPE | SLOPES | SINKS;
+    add(s);
+    s.has = ROPE | SLOPES_BATCH | SINKS;
+    s.page = 4;
+    add(s);
+    for (int scales = OF_HEADS; scales <= OF_GROUPS; scales++) {
+        s.type = floats[scales - 1], s.cache = SAKER_I8, s.scales = scales, s.group = scales == OF_GROUPS ? 2 : 0;
+        add(s);
+        s.cache = SAKER_U8;
+        if (scales != OF_HEADS)
+            add(s);
+    }
+    s.has = LATENT | ROPE;
+    add(s);
+}
+
 /* ---------------------------------------------------------------- options, pages, codes */
 
 static void options(void)
@@ -514,6 +535,7 @@ bool attention_decode_at_case(int i, suite_case *out)
     static bool built;
     if (!built) {
         built = true;
+        small();
         shapes();
         options();
         paged();

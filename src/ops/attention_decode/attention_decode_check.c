@@ -59,17 +59,20 @@ static saker_status check_queries(skr_call *call, const skr_view *q, const skr_v
 
 /* ---------------------------------------------------------------- caches */
 
-/* A cache's rows of `width` columns: [blocks, tokens, heads, width], two to a byte in u8 and i4. */
-static saker_status check_cache(skr_call *call, const skr_view *v, int64_t blocks, int64_t tokens, int64_t heads,
-                                int64_t width, skr_decode_cache *out)
+/* A cache's rows of `width` columns, the head size of q or o: k's shape with these, two to a byte in u8 and i4. */
+static saker_status check_cache(skr_call *call, const skr_view *v, const skr_view *k, const skr_view *of, int64_t width,
+                                skr_decode_cache *out)
 {
     int64_t columns = v->type == SKR_U8 ? width / 2 + width % 2 : width;
     char text[192];
-    if (v->ndim != 4 || v->shape[0] != blocks || v->shape[1] != tokens || v->shape[2] != heads ||
-        v->shape[3] != columns)
-        return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected [%lld, %lld, %lld, %lld]", v->name,
-                        skr_shape_text(v, text), (long long)blocks, (long long)tokens, (long long)heads,
-                        (long long)columns);
+    bool fits = v->ndim == 4 && v->shape[3] == columns;
+    for (int i = 0; fits && i < 3; i++)
+        fits = v->shape[i] == k->shape[i];
+    if (!fits)
+        return skr_fail(call, SAKER_INVALID_ARG,
+                        "%s has shape %s, expected [%lld, %lld, %lld, %lld], for the head size of %s", v->name,
+                        skr_shape_text(v, text), (long long)k->shape[0], (long long)k->shape[1], (long long)k->shape[2],
+                        (long long)columns, of->name);
     SKR_TRY(skr_last_contiguous(call, v));
     int64_t bytes[3];
     for (int i = 0; i < 3; i++) {
@@ -181,7 +184,7 @@ static saker_status check_caches(skr_call *call, const skr_view *v, job_t *job)
                         (long long)job->heads, (long long)job->heads_k);
     job->group = job->heads_k ? job->heads / job->heads_k : 1;
     job->rows = job->length * job->group;
-    SKR_TRY(check_cache(call, k, k->shape[0], k->shape[1], job->heads_k, job->d, &job->k));
+    SKR_TRY(check_cache(call, k, k, &v[SKR_DECODE_Q], job->d, &job->k));
     SKR_TRY(check_scale(call, &v[SKR_DECODE_K_SCALE], k, &job->k));
     job->latent = !w->present;
     if (job->latent) {
@@ -195,7 +198,7 @@ static saker_status check_caches(skr_call *call, const skr_view *v, job_t *job)
         job->v.width = job->d_v;
         return SAKER_OK;
     }
-    SKR_TRY(check_cache(call, w, k->shape[0], k->shape[1], job->heads_k, job->d_v, &job->v));
+    SKR_TRY(check_cache(call, w, k, &v[SKR_DECODE_O], job->d_v, &job->v));
     return check_scale(call, &v[SKR_DECODE_V_SCALE], w, &job->v);
 }
 
