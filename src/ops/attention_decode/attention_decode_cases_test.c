@@ -275,7 +275,7 @@ static void codes(void)
 
 static void latent(void)
 {
-    static const int64_t widths[][2] = {{576, 512}, {40, 24}, {17, 17}, {33, 1}};
+    static const int64_t widths[][2] = {{576, 512}, {64, 24}, {96, 64}, {17, 17}, {33, 1}};
     foreach (i, widths)
         foreach (t, floats) {
             struct spec s = {.has = LATENT | CAUSAL,
@@ -294,10 +294,12 @@ static void latent(void)
             s.rotary = widths[i][0] / 8 * 2, s.rotary_offset = widths[i][0] - s.rotary;
             s.page = 7, s.split = 30;
             add(s);
-            s.cache = caches[t];
             s.scales = OF_TOKENS, s.group = 0;
-            if (caches[t] != SAKER_I4 || s.d % 2 == 0)
-                add(s);
+            foreach (c, caches) {
+                s.cache = caches[c];
+                if (caches[c] != SAKER_I4 || s.d % 2 == 0)
+                    add(s);
+            }
         }
 }
 

@@ -102,28 +102,28 @@ static tile_t tile_of(const part_t *w, int64_t row, int n)
     return t;
 }
 
-static void fetch(const char *row, int64_t bytes)
-{
-    for (int64_t at = 0; at < bytes; at += LINE)
-        v_prefetch_l2(row + at);
-}
-
-/* Rows [row, end) against keys [from, to). */
-static void block_rows(const part_t *w, const keys_t *keys, int from, int to, int64_t j0, int64_t row, int64_t end)
+/* Rows [row, end) against keys [from, to). Values are asked for beside the scores, and beside the values the keys of
+ * the next block; what codes are made to is in a cache already. */
+static void block_rows(const part_t *w, const keys_t *keys, const keys_t *later, int from, int to, int64_t j0,
+                       int64_t row, int64_t end)
 {
     const job_t *job = w->job;
     int type = job->codes ? SKR_F32 : job->k.type;
+    int64_t size = job->codes ? 0 : skr_type_bytes(type);
+    ahead_t values = {keys->v, 0, job->latent ? 0 : job->d_v * size},
+            next = {later->k, 0, later->n ? job->d * size : 0};
     if (from >= to)
         return;
     for (int64_t r = row; r < end; r += TILE_ROWS) {
         int n = (int)least(TILE_ROWS, end - r);
         tile_t t = tile_of(w, r, n);
         if (type == SKR_F32)
-            dots_F32(&t, n, keys, from, to, job->d);
+            dots_F32(&t, n, keys, from, to, job->d, values);
         else if (type == SKR_F16)
-            dots_F16(&t, n, keys, from, to, job->d);
+            dots_F16(&t, n, keys, from, to, job->d, values);
         else
-            dots_BF16(&t, n, keys, from, to, job->d);
+            dots_BF16(&t, n, keys, from, to, job->d, values);
+        values.end = 0;
     }
     for (int64_t r = row; r < end; r++)
         softmax_row(w, keys, from, to, j0, r);
@@ -133,11 +133,12 @@ static void block_rows(const part_t *w, const keys_t *keys, int from, int to, in
         if (w->careful)
             values_careful(type, &t, n, w->careful + r, keys, from, to, job->d_v);
         else if (type == SKR_F32)
-            values_F32(&t, n, keys, from, to, job->d_v);
+            values_F32(&t, n, keys, from, to, job->d_v, next);
         else if (type == SKR_F16)
-            values_F16(&t, n, keys, from, to, job->d_v);
+            values_F16(&t, n, keys, from, to, job->d_v, next);
         else
-            values_BF16(&t, n, keys, from, to, job->d_v);
+            values_BF16(&t, n, keys, from, to, job->d_v, next);
+        next.end = 0;
     }
 }
 
@@ -150,16 +151,16 @@ static int key_at(const keys_t *keys, int64_t place)
     return i;
 }
 
-static void block_of_part(const part_t *w, const keys_t *keys, int64_t j0)
+static void block_of_part(const part_t *w, const keys_t *keys, const keys_t *later, int64_t j0)
 {
     const job_t *job = w->job;
     int64_t last = job->length - 1, end = j0 + (int64_t)keys->place[keys->n - 1];
     if (w->first[last] <= j0 + (int64_t)keys->place[0] && w->end[0] > end) {
-        block_rows(w, keys, 0, keys->n, j0, 0, job->rows);
+        block_rows(w, keys, later, 0, keys->n, j0, 0, job->rows);
         return;
     }
     for (int64_t i = 0; i <= last; i++)
-        block_rows(w, keys, key_at(keys, w->first[i] - j0), key_at(keys, w->end[i] - j0), j0, i * job->group,
+        block_rows(w, keys, later, key_at(keys, w->first[i] - j0), key_at(keys, w->end[i] - j0), j0, i * job->group,
                    (i + 1) * job->group);
 }
 
@@ -167,7 +168,6 @@ static void block_of_part(const part_t *w, const keys_t *keys, int64_t j0)
 static void run_part(const part_t *w, int64_t from, int64_t to, float *k_room, float *v_room)
 {
     const job_t *job = w->job;
-    const int64_t k_bytes = job->d * skr_type_bytes(job->k.type), v_bytes = job->d_v * skr_type_bytes(job->k.type);
     keys_t both[2];
     int at = 0;
     for (int64_t r = 0; r < job->rows; r++) {
@@ -185,15 +185,11 @@ static void run_part(const part_t *w, int64_t from, int64_t to, float *k_room, f
         later->n = 0;
         if (next < to)
             find_keys(job, w->b, w->h, next, next, least(next + BLOCK, to), later);
-        for (int i = 0; i < keys->n && !job->latent; i++)
-            fetch(keys->v[i], v_bytes);
-        for (int i = 0; i < later->n; i++)
-            fetch(later->k[i], k_bytes);
         if (!keys->n)
             continue;
         if (job->codes)
-            stage_keys(job, keys, k_room, v_room);
-        block_of_part(w, keys, j0);
+            stage_keys(job, keys, later, k_room, v_room);
+        block_of_part(w, keys, later, j0);
     }
 }
 
@@ -230,6 +226,7 @@ static void merge_row(const job_t *job, int64_t b, int64_t h, int64_t row, const
     vf divisor = v_set1((float)total);
     for (int64_t c = 0; total != 0 && c < width; c += SKR_LANES)
         v_store_float(SKR_F32, all, c, v_div(v_load(SKR_F32, all, c), divisor));
+    turn_pairs(job, &job->v, true, all);
     store_run(job->o.type, job->o.data, b * job->o.batch + i * job->o.token + head * job->o.head, 1, (int)job->d_v,
               all);
     if (job->lse.data)

@@ -96,31 +96,94 @@ static void find_keys(const job_t *job, int64_t b, int64_t h, int64_t j0, int64_
     }
 }
 
-/* Codes of a row as floats. */
-static void widen_codes(const skr_decode_cache *c, const char *from, const float *scale, float *to)
+/* Whether nibbles come out as they lie: of each two vectors of columns first the even ones, then the odd ones. Queries
+ * and results are put in that order, too. */
+SKR_FN bool in_pairs(const job_t *job, const skr_decode_cache *c)
 {
-    load_neighbours(c->type, from, 0, (int)c->width, to);
-    for (int64_t at = 0; scale && at < c->width; at += c->group, scale += c->scale_group) {
-        vf by = v_set1(*scale);
-        int64_t i = at, end = least(at + c->group, c->width);
-        for (; i + SKR_LANES <= end; i += SKR_LANES)
-            v_store_float(SKR_F32, to, i, v_mul(v_load(SKR_F32, to, i), by));
-        for (; i < end; i++)
+    const int both = 2 * SKR_LANES;
+    return SKR_LANES > 1 && c->type == SKR_I4 && c->width % both == 0 && c->group % both == 0 &&
+           (!job->latent || job->d_v % both == 0);
+}
+
+/* Columns of such a row into that order, or back. */
+static void turn_pairs(const job_t *job, const skr_decode_cache *c, bool back, float *x)
+{
+    float was[2 * SKR_LANES];
+    for (int64_t at = 0; in_pairs(job, c) && at < c->width; at += 2 * SKR_LANES) {
+        __builtin_memcpy(was, x + at, sizeof was);
+        for (int i = 0; i < SKR_LANES; i++)
+            for (int odd = 0; odd < 2; odd++) {
+                int apart = odd * SKR_LANES + i, beside = 2 * i + odd;
+                x[at + (back ? beside : apart)] = was[back ? apart : beside];
+            }
+    }
+}
+
+/* n codes, whole vectors of the number that are taken at once, times scale. */
+SKR_FN void widen_nibbles(const uint8_t *from, int64_t n, vf scale, float *to)
+{
+    for (int64_t i = 0; i < n; i += 2 * SKR_LANES) {
+        vi x = vi_load_u8(from + i / 2);
+        v_store_float(SKR_F32, to, i, v_mul(v_of_int(vi_sra(vi_sll(x, 28), 28)), scale));
+        v_store_float(SKR_F32, to, i + SKR_LANES, v_mul(v_of_int(vi_sra(vi_sll(x, 24), 28)), scale));
+    }
+}
+
+SKR_FN void widen_bytes(int type, const uint8_t *from, int64_t n, vf scale, float *to)
+{
+    for (int64_t i = 0; i < n; i += 4 * SKR_LANES) {
+        vf x[4];
+        v_load4_codes(type, from + i, x);
+        SKR_UNROLL
+        for (int k = 0; k < 4; k++)
+            v_store_float(SKR_F32, to, i + k * SKR_LANES, v_mul(x[k], scale));
+    }
+}
+
+/* Codes of a row as floats. */
+static void widen_codes(const job_t *job, const skr_decode_cache *c, const char *from, const float *scale, float *to)
+{
+    const uint8_t *codes = (const uint8_t *)from;
+    bool pairs = in_pairs(job, c), whole = c->type != SKR_I4 && c->group % (4 * SKR_LANES) == 0;
+    if (!pairs && !whole)
+        load_neighbours(c->type, from, 0, (int)c->width, to);
+    for (int64_t at = 0; at < c->width; at += c->group, scale += scale ? c->scale_group : 0) {
+        int64_t n = least(c->group, c->width - at);
+        vf by = v_set1(scale ? *scale : 1);
+        if (pairs)
+            widen_nibbles(codes + at / 2, n, by, to + at);
+        else if (whole && c->type == SKR_I8)
+            widen_bytes(SKR_I8, codes + at, n, by, to + at);
+        else if (whole)
+            widen_bytes(SKR_E4M3, codes + at, n, by, to + at);
+        for (int64_t i = at; !pairs && !whole && scale && i < at + n; i++)
             to[i] *= *scale;
     }
 }
 
-/* Codes become f32 rows of scratch memory, and these the keys' rows. */
-static void stage_keys(const job_t *job, keys_t *keys, float *k_room, float *v_room)
+/* Asks for a row in time. */
+SKR_FN void fetch_row(const char *row, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += LINE)
+        v_prefetch_l2(row + at);
+}
+
+/* Codes become f32 rows of scratch memory, and these the keys' rows. Those of the next block are asked for. */
+static void stage_keys(const job_t *job, keys_t *keys, const keys_t *later, float *k_room, float *v_room)
 {
     const skr_decode_cpu *c = &job->cpu;
     for (int i = 0; i < keys->n + REACH; i++) {
         float *k = k_room + least(i, keys->n - 1) * c->q_width;
         float *v = job->latent ? k : v_room + least(i, keys->n - 1) * c->o_width;
-        if (i < keys->n) {
-            widen_codes(&job->k, keys->k[i], keys->k_scale[i], k);
+        if (i < later->n) {
+            fetch_row(later->k[i], job->k.width);
             if (!job->latent)
-                widen_codes(&job->v, keys->v[i], keys->v_scale[i], v);
+                fetch_row(later->v[i], job->v.width);
+        }
+        if (i < keys->n) {
+            widen_codes(job, &job->k, keys->k[i], keys->k_scale[i], k);
+            if (!job->latent)
+                widen_codes(job, &job->v, keys->v[i], keys->v_scale[i], v);
         }
         keys->k[i] = (const char *)k;
         keys->v[i] = (const char *)v;
@@ -161,13 +224,13 @@ static void load_queries(const job_t *job, int64_t b, int64_t h, int64_t total, 
         int64_t i = row / job->group, head = h * job->group + row % job->group;
         load_neighbours(q->type, q->data, b * q->batch + i * q->token + head * q->head, (int)d, to);
         __builtin_memset(to + d, 0, (size_t)(width - d) * sizeof(float));
-        if (!job->rope.cos)
-            continue;
-        rotate(job, total - job->length + i, to);
-        if (q->type != SKR_F32) {
+        if (job->rope.cos)
+            rotate(job, total - job->length + i, to);
+        if (job->rope.cos && q->type != SKR_F32) {
             store_run(q->type, rounded, 0, 1, (int)d, to);
             load_neighbours(q->type, rounded, 0, (int)d, to);
         }
+        turn_pairs(job, &job->k, false, to);
     }
     __builtin_memset(to, 0, (size_t)width * sizeof(float)); /* what no row wants */
 }

@@ -18,6 +18,18 @@ typedef struct tile_t {
     float shrink[TILE_ROWS];
 } tile_t;
 
+/* Rows that are asked for while others are worked on, some of their bytes for each of these: what a core has on its way
+ * is little, and the requests should come evenly. */
+typedef struct ahead_t {
+    const char *const *row; /* of a key for each that is worked on */
+    int64_t begin, end;     /* bytes of it */
+} ahead_t;
+
+SKR_FN void fetch(const ahead_t *ahead, int key)
+{
+    fetch_row(ahead->row[key] + ahead->begin, ahead->end - ahead->begin);
+}
+
 /* ---------------------------------------------------------------- scores */
 
 static const int32_t lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -81,11 +93,15 @@ SKR_FN void dots_tile(int type, int rows, int keys, const float *const *q, const
 }
 
 /* Scores of up to `rows` rows with keys [from, to). */
-SKR_FN void dots_rows(int type, int rows, const tile_t *t, const keys_t *keys, int from, int to, int64_t d)
+SKR_FN void dots_rows(int type, int rows, const tile_t *t, const keys_t *keys, int from, int to, int64_t d,
+                      ahead_t ahead)
 {
     const int most = SUMS / rows, wide = most > 8 ? 8 : most;
     for (int i = from; i < to; i += wide) {
         float out[16 + SKR_LANES];
+        SKR_UNROLL
+        for (int k = 0; k < wide; k++)
+            fetch(&ahead, i + k);
         dots_tile(type, rows, wide, t->q, keys->k + i, d, out);
         SKR_UNROLL
         for (int r = 0; r < rows; r++)
@@ -97,7 +113,7 @@ SKR_FN void dots_rows(int type, int rows, const tile_t *t, const keys_t *keys, i
 
 /* o = o shrink + p v for `vectors` vectors of columns from c on; part: columns of the only vector, or 0: all. */
 SKR_FN void values_tile(int type, int rows, int vectors, int part, const tile_t *t, const keys_t *keys, int from,
-                        int to, int64_t c)
+                        int to, int64_t c, ahead_t ahead)
 {
     enum { MOST = 16 };
     vf sum[MOST], y[8];
@@ -106,6 +122,7 @@ SKR_FN void values_tile(int type, int rows, int vectors, int part, const tile_t 
         sum[i] = v_set1(0.0f);
     for (int j = from; j < to; j++) {
         const char *v = keys->v[j];
+        fetch(&ahead, j);
         SKR_UNROLL
         for (int i = 0; i < vectors; i++)
             y[i] = part ? v_load_n(type, v, c, part) : v_load(type, v, c + i * SKR_LANES);
@@ -128,16 +145,22 @@ SKR_FN void values_tile(int type, int rows, int vectors, int part, const tile_t 
     }
 }
 
-SKR_FN void values_rows(int type, int rows, const tile_t *t, const keys_t *keys, int from, int to, int64_t width)
+SKR_FN void values_rows(int type, int rows, const tile_t *t, const keys_t *keys, int from, int to, int64_t width,
+                        ahead_t ahead)
 {
     const int most = SUMS / rows, wide = most > 8 ? 8 : most;
-    int64_t c = 0;
-    for (; c + wide * SKR_LANES <= width; c += wide * SKR_LANES)
-        values_tile(type, rows, wide, 0, t, keys, from, to, c);
-    for (; c + SKR_LANES <= width; c += SKR_LANES)
-        values_tile(type, rows, 1, 0, t, keys, from, to, c);
-    if (c < width)
-        values_tile(type, rows, 1, (int)(width - c), t, keys, from, to, c);
+    const int64_t bytes = ahead.end;
+    for (int64_t c = 0, n; c < width; c += n) {
+        n = c + wide * SKR_LANES <= width ? wide * SKR_LANES : least(SKR_LANES, width - c);
+        ahead.begin = bytes * c / width;
+        ahead.end = bytes * (c + n) / width;
+        if (n == wide * SKR_LANES)
+            values_tile(type, rows, wide, 0, t, keys, from, to, c, ahead);
+        else if (n == SKR_LANES)
+            values_tile(type, rows, 1, 0, t, keys, from, to, c, ahead);
+        else
+            values_tile(type, rows, 1, (int)n, t, keys, from, to, c, ahead);
+    }
 }
 
 /* The same for rows with some value that is not finite, which p = 0 must keep out. */
@@ -169,23 +192,23 @@ SKR_TAIL void values_careful(int type, const tile_t *t, int rows, const uint8_t 
 /* ---------------------------------------------------------------- by type */
 
 #define DECODE_TILES(T)                                                                                                \
-    static void dots_##T(const tile_t *t, int rows, const keys_t *keys, int from, int to, int64_t d)                   \
+    static void dots_##T(const tile_t *t, int rows, const keys_t *keys, int from, int to, int64_t d, ahead_t ahead)    \
     {                                                                                                                  \
         if (rows == 1)                                                                                                 \
-            dots_rows(SKR_##T, 1, t, keys, from, to, d);                                                               \
+            dots_rows(SKR_##T, 1, t, keys, from, to, d, ahead);                                                        \
         else if (rows == 2)                                                                                            \
-            dots_rows(SKR_##T, 2, t, keys, from, to, d);                                                               \
+            dots_rows(SKR_##T, 2, t, keys, from, to, d, ahead);                                                        \
         else                                                                                                           \
-            dots_rows(SKR_##T, TILE_ROWS, t, keys, from, to, d);                                                       \
+            dots_rows(SKR_##T, TILE_ROWS, t, keys, from, to, d, ahead);                                                \
     }                                                                                                                  \
-    static void values_##T(const tile_t *t, int rows, const keys_t *keys, int from, int to, int64_t width)             \
+    static void values_##T(const tile_t *t, int rows, const keys_t *keys, int from, int to, int64_t d, ahead_t ahead)  \
     {                                                                                                                  \
         if (rows == 1)                                                                                                 \
-            values_rows(SKR_##T, 1, t, keys, from, to, width);                                                         \
+            values_rows(SKR_##T, 1, t, keys, from, to, d, ahead);                                                      \
         else if (rows == 2)                                                                                            \
-            values_rows(SKR_##T, 2, t, keys, from, to, width);                                                         \
+            values_rows(SKR_##T, 2, t, keys, from, to, d, ahead);                                                      \
         else                                                                                                           \
-            values_rows(SKR_##T, TILE_ROWS, t, keys, from, to, width);                                                 \
+            values_rows(SKR_##T, TILE_ROWS, t, keys, from, to, d, ahead);                                              \
     }
 DECODE_TILES(F32)
 DECODE_TILES(F16)
