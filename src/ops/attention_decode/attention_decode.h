@@ -64,6 +64,18 @@ typedef struct skr_decode_cpu {
     int64_t in_q, in_s, in_o, in_sums, in_k, in_v, in_new, in_careful;
 } skr_decode_cpu;
 
+/* CUDA: keys of a tile, threads of a block, most rows that a block works on. */
+enum { SKR_DECODE_TILE = 32, SKR_DECODE_THREADS = 128, SKR_DECODE_CHUNK = 8 };
+
+/* What the CUDA plan adds; offsets are bytes into the workspace. */
+typedef struct skr_decode_cuda {
+    int64_t o_at, sums_at; /* of each part: o [rows][d_v], maximum and sum of each row */
+    int32_t chunks;        /* of a head's rows */
+    int32_t quarter;       /* columns of a warp in a score; four of them are a row of q */
+    int32_t pitch;         /* floats from one row of a tile to the next */
+    int32_t vec_k, vec_v;  /* columns of an access: 4 or 1 */
+} skr_decode_cuda;
+
 typedef struct skr_attention_decode_job {
     skr_job_head head;
     int64_t batch, length, heads, heads_k; /* B, Sq, Hq, Hk */
@@ -84,7 +96,10 @@ typedef struct skr_attention_decode_job {
     int32_t latent; /* V is the beginning of K's rows */
     int32_t codes;  /* the caches hold codes */
     int32_t paged;  /* with block_table */
-    skr_decode_cpu cpu;
+    union {
+        skr_decode_cpu cpu;
+        skr_decode_cuda cuda;
+    };
 } skr_attention_decode_job;
 
 /* Tokens of sequence b before the call; *bad is set where that is not what lengths says. */
