@@ -14,6 +14,7 @@ typedef struct part_t {
     int64_t first[SKR_DECODE_MAX_SQ], end[SKR_DECODE_MAX_SQ]; /* what each token sees */
     float *q, *s, *o, *max, *sum, *shrink;                    /* one row more than there are */
     float *unwanted;                                          /* a row of o */
+    bool bytes;                                               /* codes are used as they lie */
     const uint8_t *careful; /* NULL, or the rows whose values are not finite: o is made again for these alone */
 } part_t;
 
@@ -33,8 +34,9 @@ static float exp_one(float x)
 /* ---------------------------------------------------------------- softmax */
 
 /* Scores of one row with keys [from, to) as softmax wants them; returns the largest. base: the row's place, counted
- * from the block's first key. */
-SKR_TAIL float finish_scores(const job_t *job, const keys_t *keys, int from, int to, float base, float slope, float *s)
+ * from the block's first key. by: NULL, or what each sum is multiplied by first. */
+SKR_TAIL float finish_scores(const job_t *job, const keys_t *keys, const float *by, int from, int to, float base,
+                             float slope, float *s)
 {
     const vf none = v_set1(-__builtin_inff());
     const float cap = job->softcap, most = 0x1.fffffep127f; /* a score of 0 stays 0 */
@@ -43,7 +45,10 @@ SKR_TAIL float finish_scores(const job_t *job, const keys_t *keys, int from, int
     vf top = none;
     for (int i = from; i < to; i += SKR_LANES) {
         int n = (int)least(SKR_LANES, to - i);
-        vf x = v_mul(v_load_n(SKR_F32, s, i, n), v_set1(unit));
+        vf x = v_load_n(SKR_F32, s, i, n);
+        if (by)
+            x = v_mul(x, v_load_n(SKR_F32, by, i, n));
+        x = v_mul(x, v_set1(unit));
         if (cap != 0)
             x = v_mul(v_tanh(x), v_set1(cap));
         if (job->slopes.data) {
@@ -76,10 +81,13 @@ static void softmax_row(const part_t *w, const keys_t *keys, int from, int to, i
     int64_t token = row / job->group, head = w->h * job->group + row % job->group;
     float slope = slopes->data ? slopes->data[w->b * slopes->batch + head * slopes->head] : 0;
     float *s = w->s + row * SCORES, was = w->max[row];
-    float top = finish_scores(job, keys, from, to, (float)(w->total - job->length + token - j0), slope, s);
+    float top = finish_scores(job, keys, w->bytes ? keys->k_by : NULL, from, to,
+                              (float)(w->total - job->length + token - j0), slope, s);
     float max = top != top || top > was ? top : was;
     float base = max == -__builtin_inff() ? 0 : max; /* nothing seen yet: no -inf minus -inf */
     float sum = exponentials(from, to, base, s);
+    for (int i = from; w->bytes && i < to; i += SKR_LANES)
+        v_store_float(SKR_F32, s, i, v_mul(v_load(SKR_F32, s, i), v_load(SKR_F32, keys->v_by, i)));
     w->shrink[row] = max == was ? 1 : exp_one(was - base);
     w->max[row] = max;
     w->sum[row] = w->sum[row] * w->shrink[row] + sum;
@@ -108,8 +116,8 @@ static void block_rows(const part_t *w, const keys_t *keys, const keys_t *later,
                        int64_t row, int64_t end)
 {
     const job_t *job = w->job;
-    int type = job->codes ? SKR_F32 : job->k.type;
-    int64_t size = job->codes ? 0 : skr_type_bytes(type);
+    int type = job->codes && !w->bytes ? SKR_F32 : job->k.type;
+    int64_t size = job->codes && !w->bytes ? 0 : skr_type_bytes(type);
     ahead_t values = {keys->v, 0, job->latent ? 0 : job->d_v * size},
             next = {later->k, 0, later->n ? job->d * size : 0};
     if (from >= to)
@@ -121,6 +129,8 @@ static void block_rows(const part_t *w, const keys_t *keys, const keys_t *later,
             dots_F32(&t, n, keys, from, to, job->d, values);
         else if (type == SKR_F16)
             dots_F16(&t, n, keys, from, to, job->d, values);
+        else if (type == SKR_I8)
+            dots_I8(&t, n, keys, from, to, job->d, values);
         else
             dots_BF16(&t, n, keys, from, to, job->d, values);
         values.end = 0;
@@ -136,6 +146,8 @@ static void block_rows(const part_t *w, const keys_t *keys, const keys_t *later,
             values_F32(&t, n, keys, from, to, job->d_v, next);
         else if (type == SKR_F16)
             values_F16(&t, n, keys, from, to, job->d_v, next);
+        else if (type == SKR_I8)
+            values_I8(&t, n, keys, from, to, job->d_v, next);
         else
             values_BF16(&t, n, keys, from, to, job->d_v, next);
         next.end = 0;
@@ -168,7 +180,7 @@ static void block_of_part(const part_t *w, const keys_t *keys, const keys_t *lat
 static void run_part(const part_t *w, int64_t from, int64_t to, float *k_room, float *v_room)
 {
     const job_t *job = w->job;
-    keys_t both[2];
+    keys_t both[2] = {{0}};
     int at = 0;
     for (int64_t r = 0; r < job->rows; r++) {
         w->max[r] = -__builtin_inff();
@@ -176,7 +188,6 @@ static void run_part(const part_t *w, int64_t from, int64_t to, float *k_room, f
         if (!w->careful || w->careful[r])
             __builtin_memset(w->o + r * job->cpu.o_width, 0, (size_t)job->cpu.o_width * sizeof(float));
     }
-    both[0].n = 0;
     for (int64_t j0 = from / BLOCK * BLOCK, next; j0 < to; j0 = next, at ^= 1) {
         keys_t *keys = &both[at], *later = &both[at ^ 1];
         next = j0 + BLOCK;
@@ -187,7 +198,7 @@ static void run_part(const part_t *w, int64_t from, int64_t to, float *k_room, f
             find_keys(job, w->b, w->h, next, next, least(next + BLOCK, to), later);
         if (!keys->n)
             continue;
-        if (job->codes)
+        if (job->codes && !w->bytes)
             stage_keys(job, keys, later, k_room, v_room);
         block_of_part(w, keys, later, j0);
     }
@@ -259,7 +270,7 @@ static void part_task(const job_t *job, int64_t task, int worker)
     const skr_decode_cpu *c = &job->cpu;
     int64_t part = task % job->parts, h = task / job->parts % job->heads_k, b = task / job->parts / job->heads_k;
     char *scratch = scratch_of(job, worker, 0);
-    part_t w = {.job = job, .b = b, .h = h, .total = length_of(job, b) + job->appended};
+    part_t w = {.job = job, .b = b, .h = h, .total = length_of(job, b) + job->appended, .bytes = as_bytes(job)};
     int64_t from = part * job->split, to = least(from + job->split, w.total);
     if (part && from >= w.total)
         return;
@@ -290,6 +301,7 @@ static void part_task(const job_t *job, int64_t task, int worker)
         for (int64_t row = 0; row < job->rows; row++)
             careful[row] = !all_finite(w.o + row * c->o_width, c->o_width);
         w.careful = careful;
+        w.bytes = false;
         run_part(&w, from, to, (float *)(scratch + c->in_k), (float *)(scratch + c->in_v));
     }
     for (int64_t row = 0; job->parts == 1 && row < job->rows; row++)

@@ -64,7 +64,17 @@ typedef struct keys_t {
     float place[SCORES];
     const char *k[SCORES], *v[SCORES];
     const float *k_scale[BLOCK], *v_scale[BLOCK];
+    float k_by[SCORES], v_by[SCORES]; /* their values, where rows are used as they lie (as_bytes) */
 } keys_t;
+
+/* Whether bytes are multiplied as they lie, which a few rows do not pay twice for: then scores and p take the scales.
+ */
+SKR_FN bool as_bytes(const job_t *job)
+{
+    enum { FEW = 8 };
+    return SKR_LANES > 1 && job->k.type == SKR_I8 && job->rows <= FEW && job->k.group >= job->d &&
+           job->v.group >= job->d_v && job->d % SKR_LANES == 0 && job->d_v % SKR_LANES == 0;
+}
 
 /* Keys [from, to) of the block that begins at key j0. */
 static void find_keys(const job_t *job, int64_t b, int64_t h, int64_t j0, int64_t from, int64_t to, keys_t *keys)
@@ -83,13 +93,15 @@ static void find_keys(const job_t *job, int64_t b, int64_t h, int64_t j0, int64_
             if (job->codes) {
                 keys->k_scale[n] = scale_in(&job->k, block, row, h);
                 keys->v_scale[n] = scale_in(&job->v, block, row, h);
+                keys->k_by[n] = keys->k_scale[n] ? *keys->k_scale[n] : 1;
+                keys->v_by[n] = keys->v_scale[n] ? *keys->v_scale[n] : 1;
             }
         }
         if (block < 0)
             j += run;
     }
     keys->n = n;
-    for (int i = n; n && i < n + REACH; i++) {
+    for (int i = n; n && i < SCORES; i++) {
         keys->k[i] = keys->k[n - 1];
         keys->v[i] = keys->v[n - 1];
         keys->place[i] = keys->place[n - 1];

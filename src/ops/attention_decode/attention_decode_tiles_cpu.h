@@ -34,6 +34,18 @@ SKR_FN void fetch(const ahead_t *ahead, int key)
 
 static const int32_t lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
+/* A vector of a row, bytes as their values. */
+SKR_FN vf load_row(int type, const char *row, int64_t c)
+{
+    if (type != SKR_I8)
+        return v_load(type, row, c);
+#if defined(SKR_LEVEL_neon) || defined(SKR_LEVEL_neonmm)
+    return v_of_code(SKR_I8, vi_load_u8((const uint8_t *)row + c));
+#else
+    return v_of_int(vi_load_i8((const uint8_t *)row + c));
+#endif
+}
+
 /* Two sets of half sums become one: lanes with the bit take b's. */
 SKR_FN vf join(vf a, vf b, int bit)
 {
@@ -81,7 +93,7 @@ SKR_FN void dots_tile(int type, int rows, int keys, const float *const *q, const
             sum[r * keys + i] = v_fma(x[r], y, sum[r * keys + i]);                                                     \
     }
     for (; c + SKR_LANES <= d; c += SKR_LANES) {
-        STEP(v_load(type, k[i], c))
+        STEP(load_row(type, k[i], c))
     }
     if (c < d) {
         STEP(v_load_n(type, k[i], c, (int)(d - c)))
@@ -125,7 +137,7 @@ SKR_FN void values_tile(int type, int rows, int vectors, int part, const tile_t 
         fetch(&ahead, j);
         SKR_UNROLL
         for (int i = 0; i < vectors; i++)
-            y[i] = part ? v_load_n(type, v, c, part) : v_load(type, v, c + i * SKR_LANES);
+            y[i] = part ? v_load_n(type, v, c, part) : load_row(type, v, c + i * SKR_LANES);
         SKR_UNROLL
         for (int r = 0; r < rows; r++) {
             vf p = v_set1(t->s[r][j]);
@@ -213,6 +225,7 @@ SKR_TAIL void values_careful(int type, const tile_t *t, int rows, const uint8_t 
 DECODE_TILES(F32)
 DECODE_TILES(F16)
 DECODE_TILES(BF16)
+DECODE_TILES(I8)
 #undef DECODE_TILES
 
 #endif
