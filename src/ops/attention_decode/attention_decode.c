@@ -52,8 +52,8 @@ static int64_t round_up(int64_t n, int64_t to)
     return skr_mul(skr_ceil_div(n, to), to);
 }
 
-/* 64 tasks of at least 256 keys; and no more than 1024, for sequences of a batch have all lengths. */
-enum { TASKS = 64, LEAST_KEYS = 256, MOST_KEYS = 1024 };
+/* 64 tasks of at least 256 keys; and no more than 512, for sequences of a batch have all lengths. */
+enum { TASKS = 64, LEAST_KEYS = 256, MOST_KEYS = 512 };
 /* Rows are whole vectors of any level. */
 enum { WIDEST = 16 };
 

@@ -265,10 +265,11 @@ static bool all_finite(const float *x, int64_t n)
     return v_sum(sum) == 0;
 }
 
+/* Heads first: their rows lie beside each other, and so does what is read at a time. */
 static void part_task(const job_t *job, int64_t task, int worker)
 {
     const skr_decode_cpu *c = &job->cpu;
-    int64_t part = task % job->parts, h = task / job->parts % job->heads_k, b = task / job->parts / job->heads_k;
+    int64_t h = task % job->heads_k, part = task / job->heads_k % job->parts, b = task / job->heads_k / job->parts;
     char *scratch = scratch_of(job, worker, 0);
     part_t w = {.job = job, .b = b, .h = h, .total = length_of(job, b) + job->appended, .bytes = as_bytes(job)};
     int64_t from = part * job->split, to = least(from + job->split, w.total);
