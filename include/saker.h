@@ -237,8 +237,9 @@ SAKER_API saker_status saker_context_check(saker_context *ctx);
  * return when the result is there.
  *
  * The same inputs give the same bits: any thread count, any repeat, any stream; a row's bits do not depend on how many
- * rows there are. On a GPU products are excepted, whose kernel and schedule are chosen by all sizes, and another
- * alignment or stride of the tensors, or 2^28 rows and more, may choose another kernel. */
+ * rows there are. Excepted are attention_decode without split, whose parts are chosen by batch and heads, and on a GPU
+ * products, whose kernel and schedule are chosen by all sizes. There another alignment or stride of the tensors, or
+ * 2^28 rows and more, may choose another kernel. */
 
 #ifdef __cplusplus
 #define SAKER_INIT(op) ::saker_sized<saker_##op##_args>()
