@@ -1213,7 +1213,7 @@ SAKER_API saker_status saker_attention_merge(saker_context *ctx, const saker_att
  * Sums are f32, and so is p. split: that many keys at a time are one part, summed apart from the others; the parts are
  * merged in their order. 0: chosen by B, Hk and the capacity alone (on a GPU also by its number of multiprocessors);
  * with a given split the bits of a row do not depend on anything but its own sequence. The workspace holds o in f32 for
- * each part.
+ * each part of sequences as long as the capacity; chosen parts are so long that these are about 128 MiB at most.
  *
  * Values of lengths and block_table are not trusted: a length below 0 counts as 0, one above the capacity less Sn as
  * that. Keys of a page that does not exist are not seen, and what would be appended to it is dropped. A position

@@ -42,8 +42,13 @@ static const saker_field fields[] = {
 
 int64_t skr_attention_decode_split(const skr_attention_decode_job *job, int64_t wanted, int64_t least, int64_t most)
 {
-    int64_t pieces = skr_max(1, skr_ceil_div(wanted, skr_max(1, skr_mul(job->batch, job->heads_k))));
+    /* Of all parts' o: a table of pages may be for far longer sequences than there are. */
+    const int64_t most_bytes = (int64_t)128 << 20;
+    int64_t heads = skr_max(1, skr_mul(job->batch, job->heads_k)), pieces = skr_max(1, skr_ceil_div(wanted, heads));
     int64_t keys = skr_min(skr_max(skr_ceil_div(job->capacity, pieces), least), most);
+    int64_t each = skr_mul(skr_mul(heads, job->rows), job->d_v * (int64_t)sizeof(float));
+    while (keys < job->capacity && skr_mul(each, skr_ceil_div(job->capacity, keys)) > most_bytes)
+        keys = skr_mul(keys, 2);
     return skr_mul(skr_ceil_div(keys, SKR_DECODE_BLOCK), SKR_DECODE_BLOCK);
 }
 
