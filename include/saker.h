@@ -237,8 +237,9 @@ SAKER_API saker_status saker_context_check(saker_context *ctx);
  * return when the result is there.
  *
  * The same inputs give the same bits: any thread count, any repeat, any stream; a row's bits do not depend on how many
- * rows there are. On a GPU products are excepted, whose kernel and schedule are chosen by all sizes, and another
- * alignment or stride of the tensors, or 2^28 rows and more, may choose another kernel. */
+ * rows there are. Excepted are attention_decode without split, whose parts are chosen by batch and heads, and on a GPU
+ * products, whose kernel and schedule are chosen by all sizes. There another alignment or stride of the tensors, or
+ * 2^28 rows and more, may choose another kernel. */
 
 #ifdef __cplusplus
 #define SAKER_INIT(op) ::saker_sized<saker_##op##_args>()
@@ -1184,6 +1185,71 @@ typedef struct saker_attention_merge_args {
     int32_t reserved;          /* 0 */
 } saker_attention_merge_args;
 SAKER_API saker_status saker_attention_merge(saker_context *ctx, const saker_attention_merge_args *args);
+
+/* attention_decode: attention of a few new queries against a cache of keys and values, with what goes into the cache:
+ *   total_b = lengths[b] + Sn;  token lengths[b] + n of the caches of sequence b becomes k_new[b, n] and v_new[b, n]
+ *   o_bi = softmax over j < total_b of s_bij, times v_bj;  i sits at position total_b - Sq + i
+ * with s, softcap, ALiBi, window and sinks as in attention, where Sk is total_b: the last query sits at the last key.
+ *
+ * Token j of sequence b is row j of batch b of a cache [B, Smax, Hk, D]. With block_table it is row j % page_size of
+ * page block_table[b, j / page_size] of a cache [pages, page_size, Hk, D]; pages may belong to several sequences, but
+ * a row that two of them append to holds what either wrote. The capacity, Smax or max_pages * page_size, is at least
+ * Sn. lengths say how many tokens there are before the call; the caller advances them. Without v_cache a row of k_cache
+ * begins with its value: V is its first Dv columns, and k_new, where given, is all that is appended (multi-head latent
+ * attention: Hk = 1, D = 576, Dv = 512). D is 1 to 576, Dv 1 to 512, Sq 1 to 16; the last dimension of q, o, k_new,
+ * v_new and the caches has stride 1.
+ *
+ * cos and sin, tables [positions, R/2] as in rope (interleaved, too), rotate columns rotary_offset to rotary_offset +
+ * R - 1 of k_new and of q at their positions; q is then rounded to its type. Without k_new they rotate q alone.
+ *
+ * The caches are of q's type, or both of i8, e4m3 or i4 (two in a byte along D, as quantize writes them; also given as
+ * u8 [..., ceil(D/2)]). Then value = code * scale, k_scale for k_cache and v_scale for v_cache, f32 of any strides:
+ *   [..., Hk]     the cache's shape without the last dimension: one for each token and head
+ *   [..., Hk, G]  G of these, each for D / G neighbouring columns
+ *   [Hk]          one for each head, given and only read (i8 and e4m3); absent: 1
+ * k_new and v_new become codes as in quantize, with such a dynamic scale (written), or the given one. What is attended
+ * is what the cache then holds: the same as a later call would see.
+ *
+ * Sums are f32, and so is p. split: that many keys at a time are one part, summed apart from the others; the parts are
+ * merged in their order. 0: chosen by B, Hk and the capacity alone (on a GPU also by its number of multiprocessors);
+ * with a given split the bits of a row do not depend on anything but its own sequence. The workspace holds o in f32 for
+ * each part of sequences as long as the capacity; chosen parts are so long that these are about 128 MiB at most.
+ *
+ * Values of lengths and block_table are not trusted: a length below 0 counts as 0, one above the capacity less Sn as
+ * that. Keys of a page that does not exist are not seen, and what would be appended to it is dropped. A position
+ * outside of cos and sin counts as the nearest inside. All three set SAKER_BAD_INDEX (saker_context_check); entries of
+ * block_table that no query sees a key of, and nothing is appended to, may hold anything. What is not seen has no
+ * effect, even if it is NaN. A query that sees nothing gives o = 0 and lse = -infinity (with a sink: the sink). o, lse
+ * and, with k_new, the caches and their written scales share memory with no other tensor. */
+typedef struct saker_attention_decode_args {
+    uint64_t struct_size;
+    const saker_tensor *q;           /* [B, Sq, Hq, D] float */
+    const saker_tensor *k_cache;     /* [B, Smax, Hk, D] or [pages, page_size, Hk, D]; with k_new also out */
+    const saker_tensor *v_cache;     /* ? k_cache's type and shape, with Dv; with v_new also out */
+    const saker_tensor *lengths;     /* i32 [B] */
+    const saker_tensor *o;           /* out: [B, Sq, Hq, Dv] float */
+    const saker_tensor *lse;         /* ? out: f32 [B, Hq, Sq] */
+    const saker_tensor *block_table; /* ? i32 [B, max_pages] */
+    const saker_tensor *k_new;       /* ? [B, Sn, Hk, D] float */
+    const saker_tensor *v_new;       /* ? [B, Sn, Hk, Dv] float; with k_new and v_cache */
+    const saker_tensor *cos;         /* ? [positions, R/2] float */
+    const saker_tensor *sin;         /* ? cos's shape and type; both or none */
+    const saker_tensor *k_scale;     /* ? f32, codes; with k_new also out, unless [Hk] */
+    const saker_tensor *v_scale;     /* ? f32, codes; with v_new also out, unless [Hk] */
+    const saker_tensor *slopes;      /* ? f32 [Hq] or [B, Hq]: ALiBi */
+    const saker_tensor *sinks;       /* ? f32 [Hq] */
+    int64_t window_left;             /* with has_window: 0 or more, or -1 */
+    int64_t window_right;            /* with has_window: 0 or more, or -1 */
+    int64_t split;                   /* keys of a part; 0: chosen */
+    int64_t rotary_offset;           /* with cos: columns before the rotated ones */
+    float scale;                     /* 0: 1 / sqrt(D) */
+    float softcap;                   /* 0: none */
+    int32_t causal;
+    int32_t has_window;
+    int32_t interleaved; /* with cos: 1: pairs are neighbours, 0: R/2 apart */
+    int32_t reserved;    /* 0 */
+} saker_attention_decode_args;
+SAKER_API saker_status saker_attention_decode(saker_context *ctx, const saker_attention_decode_args *args);
 
 /* stream: the bandwidth probe. Reads x0..x3 and writes y0, y1, as many as are given, each byte once.
  * Every output element is the exclusive-or of the input elements at its place (0x5a in each byte without inputs), so

@@ -15,7 +15,7 @@ $(EMU)/src.done: tests/emulator/rewrite.py $(emu_kernels) $(wildcard src/*/*.h s
 	@mkdir -p $(@D)
 	$(Q)python3 tests/emulator/rewrite.py src $(EMU)/src && touch $@
 # Files that convert fp8 are compiled as for sm_80, where there is no instruction for it: a Hopper GPU never runs that code.
-emu_fp8 := activation gemm gemm_fma gemm_mma norm norm_full norm_lean quantize
+emu_fp8 := activation attention_decode gemm gemm_fma gemm_mma norm norm_full norm_lean quantize
 emu_arch = $(if $(filter $(emu_fp8:%=%_sm80.cu),$(notdir $(1))),-D__CUDA_ARCH__=800)
 define emu_rule
 $(EMU)/$(basename $(notdir $(1))).o: $(EMU)/src.done $(emu_words)

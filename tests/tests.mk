@@ -65,7 +65,7 @@ endef
 WHOLE_EVERY ?= 8
 LOWER_EVERY ?= 3
 # Work is dealt out to threads as they come; that must show in no bit.
-repeated_ops := attention attention_backward gemm
+repeated_ops := attention attention_backward attention_decode gemm
 # What x86 writes past the caches when it is large: forced, for the cases are small.
 past_ops := rms_norm rms_norm_backward layer_norm layer_norm_backward softmax softmax_backward activation activation_backward \
             rope rope_backward embedding embedding_backward cross_entropy cross_entropy_backward quantize dequantize stream

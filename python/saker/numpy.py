@@ -115,6 +115,15 @@ def _attention(given):
     return ["o"], {"o": ((*q.shape[:-1], *columns), kind), "lse": (lse, "float32")}
 
 
+def _attention_decode(given):
+    q, cache = given["q"], given.get("v_cache")
+    columns = getattr(cache, "shape", ())[-1:]
+    if q.ndim != 4 or not columns:  # of any size: the library says what is wrong; without v_cache o must be given
+        return ["o"] if cache is not None else [], {"o": (q.shape, q.dtype), "lse": (q.shape, "float32")}
+    width = columns[0] * (2 if cache.dtype == sys.modules["numpy"].uint8 else 1)  # of a byte: int4
+    return ["o"], {"o": ((*q.shape[:-1], width), q.dtype), "lse": ((q.shape[0], q.shape[2], q.shape[1]), "float32")}
+
+
 def _attention_backward(given):
     names = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias", "dslopes": "slopes", "dsinks": "sinks"}
     sizes = {out: (given[of].shape, given[of].dtype) for out, of in names.items() if given.get(of) is not None}
@@ -125,6 +134,7 @@ def _attention_backward(given):
 _RULES = {
     "attention": ("q", _attention),
     "attention_backward": ("q", _attention_backward),
+    "attention_decode": ("q", _attention_decode),
     "gemm": ("a", _gemm),
     "softmax": ("x", _softmax),
     "rms_norm": ("x", _rms_norm),

@@ -226,6 +226,23 @@ def test_attention_and_gradients():
     assert np.abs(dv - np.einsum("bhij->bjh", p)[..., None]).max() < 1e-5
 
 
+def test_attention_decode(rng):
+    q = rng.standard_normal((2, 1, 3, 8)).astype(np.float32)
+    k, v = (rng.standard_normal((2, 9, 3, 8)).astype(np.float32) for _ in range(2))
+    lengths = np.array([8, 5], np.int32)
+    new = rng.standard_normal((2, 1, 3, 8)).astype(np.float32)
+    before = k.copy()
+    o, lse = saker.attention_decode(q, lengths, k_cache=k, v_cache=v, k_new=new, v_new=new, o=True, lse=True)
+    assert (k[0, 8] == new[0, 0]).all() and (k[1, 5] == new[1, 0]).all() and (k[:, :5] == before[:, :5]).all()
+    for b, n in enumerate((9, 6)):
+        whole, sums = saker.attention(q[b : b + 1], k[b : b + 1, :n], v[b : b + 1, :n], o=True, lse=True)
+        assert np.abs(o[b] - whole[0]).max() < 1e-5 and np.abs(lse[b] - sums[0]).max() < 1e-5
+    assert (saker.attention_decode(q, lengths + 1, k_cache=k, v_cache=v) == o).all()
+    codes = np.zeros((2, 9, 3, 4), np.uint8)
+    assert saker.attention_decode(q, lengths, k_cache=codes, v_cache=codes.copy(), k_scale=np.ones((2, 9, 3), np.float32),
+                                  v_scale=np.ones((2, 9, 3), np.float32)).shape == (2, 1, 3, 8)
+
+
 def test_attention_and_gemm_of_subclasses(rng, tmp_path):
     q = np.memmap(tmp_path / "q", np.float32, "w+", shape=(2, 7, 3, 8))
     q[:] = rng.standard_normal(q.shape)

@@ -12,6 +12,7 @@
     y = saker.torch.linear(x, weight, bias, activation="gelu") # and matmul, scaled_matmul (float8, int8), grouped_matmul
     layer = saker.torch.QuantizedLinear.from_linear(layer)     # weights of 4 or 8 bits in place of torch.nn.Linear
     o = saker.torch.attention(q, k, v, causal=True)            # every mask and bias; flash_attn_func and others as drop-ins
+    o = saker.torch.attention_decode(q, keys, values, lengths) # of caches: paged, quantised, appended to; flash_attn_with_kvcache
     loss = saker.torch.cross_entropy(logits, target)           # in place of torch.nn.functional.cross_entropy
     loss = saker.torch.linear_cross_entropy(x, weight, target) # of the logits x @ weight.T, which are never there as a whole
 
@@ -32,6 +33,7 @@ from ._attention_as import (
     scaled_dot_product_attention,
     transformers_attention,
 )
+from ._attention_decode import attention_decode, flash_attn_with_kvcache
 from ._cross_entropy import cross_entropy, cross_entropy_and_gradient
 from ._embedding import embedding
 from ._gemm import grouped_matmul, Linear, linear, matmul, scaled_matmul
