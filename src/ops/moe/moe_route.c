@@ -150,12 +150,12 @@ static saker_status check(skr_call *call, const skr_view *v, const void *args, v
     SKR_TRY(check_list(call, &v[ORDER], all, "T k", &job->order));
     SKR_TRY(check_list(call, &v[PLACE], all, "T k", &job->place));
     SKR_TRY(check_list(call, &v[TOKEN], all, "T k", &job->token));
-    SKR_TRY(skr_check_alias(call, v, N_FIELDS, NULL, 0));
     SKR_TRY(check_groups(call, a, job));
     job->sorted = job->counts || job->offsets || job->order || job->place || job->token;
     if (job->sorted && all > (int64_t)1 << 30)
         return skr_fail(call, SAKER_UNSUPPORTED, "ids has %lld elements, expected at most 2^30 where they are sorted",
                         (long long)all);
+    SKR_TRY(skr_check_alias(call, v, N_FIELDS, NULL, 0));
     job->score = a->score;
     job->group_score = a->group_score;
     job->renormalise = a->renormalise;
