@@ -1088,6 +1088,44 @@ typedef struct saker_moe_route_backward_args {
 } saker_moe_route_backward_args;
 SAKER_API saker_status saker_moe_route_backward(saker_context *ctx, const saker_moe_route_backward_args *args);
 
+/* moe: experts of a gated (or plain) MLP, of which each token has k, and their weighted sum.
+ *   y[t] = sum over j of weights[t, j] * z[place[t * k + j]],  j in order, in f32
+ *   z[r] = down[e] h[r] + down_bias[e]
+ *   h[r] = act(v), or gated act(gate) * up, of v = gate_up[e] x[token[r]] + gate_up_bias[e]
+ * for the rows r of expert e, offsets[e] to offsets[e + 1] - 1, of T k in all. h and z are rounded to x's type.
+ *
+ * offsets, token and place are moe_route's. Offsets are kept within the rows as grouped_gemm does; rows of no expert
+ * give z = 0. A token outside of x counts as a row of zeros, a place outside of the rows as z = 0.
+ * saker_context_check reports all three as BAD_INDEX. Gated, gate_up has 2 I rows in the layout that gated names, else
+ * I.
+ *
+ * The weights have x's type; or, with group, x is f16 or bf16 and both are i8 or both i4 in groups along their last
+ * dimension: (weight - zero) * scale. i4 is packed along it, and u8 of half the width is the same bytes. The workspace
+ * holds h and z, on a GPU in f16 and bf16 also the rows of x. y shares no memory with another tensor. */
+typedef struct saker_moe_args {
+    uint64_t struct_size;
+    const saker_tensor *x;             /* [T, H] float */
+    const saker_tensor *weights;       /* [T, k] float, any strides */
+    const saker_tensor *offsets;       /* i32 or i64 [E + 1] */
+    const saker_tensor *token;         /* i32 or i64 [T k] */
+    const saker_tensor *place;         /* i32 or i64 [T k] */
+    const saker_tensor *gate_up;       /* [E, 2 I, H], not gated [E, I, H] */
+    const saker_tensor *down;          /* [E, H, I] of gate_up's type */
+    const saker_tensor *gate_up_bias;  /* ? [E, 2 I] or [E, I] float */
+    const saker_tensor *down_bias;     /* ? [E, H] float */
+    const saker_tensor *gate_up_scale; /* ? f32 [E, 2 I or I, ceil(H/group)]: with group */
+    const saker_tensor *gate_up_zero;  /* ? i8 or f32, gate_up_scale's shape; absent: 0 */
+    const saker_tensor *down_scale;    /* ? f32 [E, H, ceil(I/group)]: with group */
+    const saker_tensor *down_zero;     /* ? i8 or f32, down_scale's shape; absent: 0 */
+    const saker_tensor *y;             /* out: [T, H] float */
+    int64_t group;                     /* neighbours of a row that share a scale; 0: no scales */
+    int32_t act;                       /* saker_act */
+    int32_t gated;                     /* saker_gated */
+    int32_t allow_tf32;                /* 1: a GPU may round f32 to tf32 in the products */
+    int32_t reserved;                  /* 0 */
+} saker_moe_args;
+SAKER_API saker_status saker_moe(saker_context *ctx, const saker_moe_args *args);
+
 /* What q_ids and k_ids of attention say. */
 typedef enum saker_id_rule {
     SAKER_ID_SAME = 0, /* a query sees the keys whose id is its own: documents that share a sequence */
