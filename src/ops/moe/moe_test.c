@@ -279,7 +279,7 @@ static void build(void)
 {
     add((spec){SAKER_F32, .t = 5, .k = 2, .h = 8, .inner = 12, .experts = 3, .act = SAKER_ACT_SILU,
                .gated = SAKER_GATED_HALVES, .has = BIAS});
-    add((spec){SAKER_BF16, .w = SAKER_I8, .t = 5, .k = 2, .h = 16, .inner = 8, .experts = 3, .group = 8,
+    add((spec){SAKER_BF16, .w = SAKER_I8, .t = 5, .k = 2, .h = 16, .inner = 16, .experts = 3, .group = 8,
                .act = SAKER_ACT_SILU, .gated = SAKER_GATED_HALVES, .has = BIAS | ZEROS});
     foreach (t, floats) {
         spec s = {floats[t],
