@@ -1,4 +1,4 @@
-"""moe_route on PyTorch tensors: beside plain PyTorch, values, gradients, sorted rows, opcheck, torch.compile.
+"""moe_route and moe on PyTorch tensors: beside plain PyTorch, values, gradients, opcheck, torch.compile.
 SPDX-License-Identifier: Apache-2.0
 """
 import pytest
@@ -159,3 +159,100 @@ def test_operators_and_compile():
     assert torch.equal(a, b)
     g = torch.randn_like(a)
     assert torch.equal(torch.autograd.grad(a, logits, g)[0], torch.autograd.grad(b, logits, g)[0])
+
+
+# ---------------------------------------------------------------- experts
+
+
+def experts(x, weights, ids, up, down, up_bias, down_bias, act, gated):
+    """A loop over the experts, in float64."""
+    y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    for e in range(up.shape[0]):
+        a = x.double() @ up[e].double().T + (0 if up_bias is None else up_bias[e].double())
+        if gated == "halves":
+            a = act(a[:, : a.shape[1] // 2]) * a[:, a.shape[1] // 2 :]
+        elif gated:
+            a = act(a[:, ::2]) * a[:, 1::2]
+        else:
+            a = act(a)
+        out = a @ down[e].double().T + (0 if down_bias is None else down_bias[e].double())
+        y = y + out * (weights.double() * (ids == e)).sum(-1, keepdim=True)
+    return y
+
+
+ACTS = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu, "relu2": lambda t: t.relu() ** 2}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("activation, gated", [("silu", "halves"), ("gelu", "interleaved"), ("relu2", None)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_moe_values_and_gradients(device, dtype, activation, gated, bias):
+    torch.manual_seed(1)
+    t, h, i, e, k = 19, 24, 16, 6, 2
+    up_rows = 2 * i if gated else i
+
+    def parameter(*shape):
+        return (torch.randn(shape, device=device) / 4).to(dtype).requires_grad_()
+
+    x, up, down = parameter(t, h), parameter(e, up_rows, h), parameter(e, h, i)
+    biases = (parameter(e, up_rows), parameter(e, h)) if bias else (None, None)
+    route = st.moe_route(torch.randn(t, e, device=device), k, renormalise=True)
+    weights = route.weights.detach().requires_grad_()
+    route = route._replace(weights=weights)
+    inputs = [p for p in (x, weights, up, down, *biases) if p is not None]
+    ours = st.moe(
+        x, route, up, down, gate_up_bias=biases[0], down_bias=biases[1], activation=activation, gated=gated
+    )
+    theirs = experts(x, weights, route.ids, up, down, *biases, ACTS[activation], gated)
+    tolerance = dict(rtol=1e-4, atol=1e-5) if dtype == torch.float32 else dict(rtol=5e-2, atol=5e-2)
+    torch.testing.assert_close(ours, theirs.to(dtype), **tolerance)
+    g = torch.randn(t, h, device=device)
+    found = torch.autograd.grad(ours, inputs, g.to(dtype))
+    for a, b in zip(found, torch.autograd.grad(theirs, inputs, g.to(dtype).double())):
+        torch.testing.assert_close(a, b.to(a.dtype), **tolerance)
+    again = torch.autograd.grad(
+        st.moe(x, route, up, down, gate_up_bias=biases[0], down_bias=biases[1], activation=activation, gated=gated),
+        inputs, g.to(dtype),
+    )
+    assert all(torch.equal(a, b) for a, b in zip(found, again))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", [torch.int8, "i4"])
+def test_moe_of_quantised_weights(device, kind):
+    torch.manual_seed(2)
+    t, h, i, e, k, g = 13, 64, 32, 4, 2, 32
+    x = torch.randn(2, t, h, device=device).bfloat16()
+    up, down = torch.randn(e, 2 * i, h, device=device) / 8, torch.randn(e, h, i, device=device) / 8
+    (q_up, up_scale), (q_down, down_scale) = (st.quantize(w, kind, per="group", group=g) for w in (up, down))
+    route = st.moe_route(torch.randn(2, t, e, device=device), k, renormalise=True)
+    y = st.moe(x, route, q_up, q_down, group=g, gate_up_scale=up_scale, down_scale=down_scale)
+    up, down = (st.dequantize(q, s, per="group", group=g) for q, s in ((q_up, up_scale), (q_down, down_scale)))
+    flat = x.flatten(0, 1)
+    wanted = experts(
+        flat, route.weights.flatten(0, 1), route.ids.flatten(0, 1), up, down, None, None, ACTS["silu"], "halves"
+    )
+    torch.testing.assert_close(y.flatten(0, 1).float(), wanted.float(), rtol=3e-2, atol=3e-2)
+    if kind == torch.int8:
+        with pytest.raises(NotImplementedError, match="without group"):
+            st.moe(x.requires_grad_(), route, q_up, q_down, group=g, gate_up_scale=up_scale, down_scale=down_scale)
+
+
+def test_moe_operators_and_nothing():
+    t, h, i, e, k = 5, 8, 4, 3, 2
+    x, up, down = torch.randn(t, h), torch.randn(e, 2 * i, h), torch.randn(e, h, i)
+    route = st.moe_route(torch.randn(t, e), k)
+    given = (x.requires_grad_(), route.weights, *route[3:4], route.order, route.token, route.place, up, down)
+    torch.library.opcheck(torch.ops.saker.moe, (*given, None, None, None, None, None, None, 3, 1, 0))
+    torch.library.opcheck(
+        torch.ops.saker.moe_backward, (torch.randn(t, h), x.detach(), *given[1:], torch.randn(e, 2 * i), None, 3, 1)
+    )
+    nothing = st.moe(x[:0], st.moe_route(torch.randn(0, e), k), up, down)
+    assert nothing.shape == (0, h)
+    with pytest.raises(saker.Error, match="gate_up and x differ in type"):
+        st.moe(x.detach(), route, up.half(), down.half())
+    with pytest.raises(ValueError, match="moe: activation is 'tanhh'"):
+        st.moe(x, route, up, down, activation="tanhh")
+    compiled = torch.compile(lambda *a: st.moe(*a), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, route, up, down), st.moe(x, route, up, down))
