@@ -16,8 +16,9 @@ enum { GATHER, UP, DOWN, SUM, N_WORKS };
 /* Elements that rows in the workspace are a multiple of. */
 enum { PITCH = 64 };
 
-/* Where the workspace will begin, as far as a plan needs to know it. */
-#define ALIGNED ((void *)(uintptr_t)256)
+/* Where the workspace will begin, as far as a plan needs to know it: aligned, and not so near to address 0 that kernels
+ * which count from before their rows would not be taken. */
+#define ALIGNED ((void *)((uintptr_t)1 << 62))
 
 static void *room(const job_t *job, int64_t at)
 {
