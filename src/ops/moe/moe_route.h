@@ -14,11 +14,11 @@
 
 enum {
     SKR_ROUTE_EXPERTS = 1024,
-    SKR_ROUTE_PAD = 16,    /* CPU: a worker's rows are filled up to whole vectors of the widest level */
-    SKR_ROUTE_ROWS = 8,    /* CPU: of a worker: logits, scores, choices, keys, and four of the groups */
-    SKR_ROUTE_LISTS = 3,   /* CPU: the keys, ids and weights of the best */
-    SKR_ROUTE_WARPS = 8,   /* CUDA: of a block, a token each */
-    SKR_ROUTE_TILE = 32,   /* CUDA: least tokens of a tile of ids that are sorted */
+    SKR_ROUTE_PAD = 16,  /* CPU: a worker's rows are filled up to whole vectors of the widest level */
+    SKR_ROUTE_ROWS = 10, /* CPU: of a worker: logits, scores, choices, keys, four of the groups, two of what is left */
+    SKR_ROUTE_LISTS = 3, /* CPU: the keys, ids and weights of the best */
+    SKR_ROUTE_WARPS = 8, /* CUDA: of a block, a token each */
+    SKR_ROUTE_TILE = 32, /* CUDA: least tokens of a tile of ids that are sorted */
     SKR_ROUTE_TILES = 512, /* CUDA: most tiles */
     SKR_ROUTE_SCAN = 1024  /* CUDA: threads of the block that adds up the counts */
 };

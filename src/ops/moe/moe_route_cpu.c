@@ -1,7 +1,7 @@
 /* moe_route_cpu.c - which experts tokens go to. Compiled once per instruction-set level.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The best are kept sorted by insertion: after the first few of a row hardly any expert beats the k-th. */
+ * The best of few are kept sorted by insertion. Of many, a bound leaves few. */
 #include "moe_route_cpu.h"
 
 typedef skr_moe_route_job job_t;
@@ -12,7 +12,8 @@ typedef skr_moe_route_job job_t;
 typedef struct room {
     float *x, *score, *choice;
     uint32_t *key, *group_key, *best_group_key;
-    int32_t *group_id, *group_chosen;
+    int32_t *group_id, *group_chosen, *left;
+    uint32_t *left_key;
     uint32_t *best_key;
     int32_t *best;
     float *weight;
@@ -26,6 +27,7 @@ static room room_of(const job_t *job, int worker)
     r.key = (uint32_t *)(at + 3 * n), r.group_key = (uint32_t *)(at + 4 * n);
     r.best_group_key = (uint32_t *)(at + 5 * n);
     r.group_id = (int32_t *)(at + 6 * n), r.group_chosen = (int32_t *)(at + 7 * n);
+    r.left = (int32_t *)(at + 8 * n), r.left_key = (uint32_t *)(at + 9 * n);
     at += SKR_ROUTE_ROWS * n;
     r.best_key = (uint32_t *)at, r.best = (int32_t *)(at + k), r.weight = at + 2 * k;
     return r;
@@ -48,22 +50,79 @@ static uint32_t key_of(float f)
     return (u & 0x7fffffff) > 0x7f800000 ? UINT32_MAX : u >> 31 ? ~u : u | 0x80000000;
 }
 
-/* The k largest keys above 0 and where they stand, descending, equal ones by place. There are as many. */
-static void pick(const uint32_t *key, int64_t n, int64_t k, uint32_t *best, int32_t *id)
+/* The k largest of n keys above 0 and where they stand, descending, equal ones by place; there are as many. at: where
+ * the keys stand, ascending, NULL: each at its own place. */
+static void insert(const uint32_t *key, const int32_t *at, int64_t n, int64_t k, uint32_t *best, int32_t *id)
 {
     int64_t have = 0;
     uint32_t least = 0;
     for (int64_t i = 0; i < n; i++) {
         if (key[i] <= least)
             continue;
-        int64_t at = have < k ? have++ : k - 1;
-        for (; at > 0 && best[at - 1] < key[i]; at--) {
-            best[at] = best[at - 1];
-            id[at] = id[at - 1];
+        int64_t to = have < k ? have++ : k - 1;
+        for (; to > 0 && best[to - 1] < key[i]; to--) {
+            best[to] = best[to - 1];
+            id[to] = id[to - 1];
         }
-        best[at] = key[i];
-        id[at] = (int32_t)i;
+        best[to] = key[i];
+        id[to] = at ? at[i] : (int32_t)i;
         least = have == k ? best[k - 1] : 0;
+    }
+}
+
+/* A key that k of the maxima of GROUPS groups reach, and so k keys, and few more: key i belongs to group i modulo
+ * GROUPS. */
+enum { GROUPS = 64 };
+static uint32_t bound_of(const uint32_t *key, int64_t n, int64_t k)
+{
+    uint32_t most[GROUPS], bound = 1;
+    int64_t i = GROUPS;
+    __builtin_memcpy(most, key, sizeof most);
+    for (; i + GROUPS <= n; i += GROUPS)
+        for (int64_t g = 0; g < GROUPS; g++)
+            most[g] = key[i + g] > most[g] ? key[i + g] : most[g];
+    for (int64_t g = 0; i + g < n; g++)
+        most[g] = key[i + g] > most[g] ? key[i + g] : most[g];
+    for (int64_t g = 0; g < GROUPS; g++) {
+        const uint32_t mine = most[g];
+        int32_t reach = 0;
+        for (int64_t o = 0; o < GROUPS; o++)
+            reach += most[o] >= mine;
+        bound = reach >= k && mine > bound ? mine : bound;
+    }
+    return bound;
+}
+
+/* As insert. Of many keys those below a bound are left out first, without branches: which are the best cannot be
+ * guessed. What is left goes where as many are larger, unless many are equal. */
+static void pick(const uint32_t *key, int64_t n, int64_t k, uint32_t *best, int32_t *id, const room *r)
+{
+    enum { MOST = 16, RANKED = 32 };
+    if (n < GROUPS || k > MOST) {
+        insert(key, NULL, n, k, best, id);
+        return;
+    }
+    const uint32_t bound = bound_of(key, n, k);
+    int64_t left = 0;
+    for (int64_t i = 0; i < n; i++) {
+        r->left[left] = (int32_t)i;
+        left += key[i] >= bound;
+    }
+    for (int64_t i = 0; i < left; i++)
+        r->left_key[i] = key[r->left[i]];
+    if (left > RANKED) {
+        insert(r->left_key, r->left, left, k, best, id);
+        return;
+    }
+    for (int64_t i = left; i < RANKED; i++)
+        r->left_key[i] = 0;
+    for (int64_t i = 0; i < left; i++) {
+        const uint32_t mine = r->left_key[i];
+        int32_t before = 0;
+        for (int32_t o = 0; o < RANKED; o++)
+            before += (r->left_key[o] > mine) | ((r->left_key[o] == mine) & (o < i));
+        if (before < k)
+            id[before] = r->left[i];
     }
 }
 
@@ -74,11 +133,11 @@ static void keep_groups(const job_t *job, const room *r, const float *f)
     for (int64_t g = 0; g < job->n_groups; g++) {
         uint32_t best[2];
         int32_t at[2];
-        pick(r->key + g * per, per, two, best, at);
+        insert(r->key + g * per, NULL, per, two, best, at);
         r->group_key[g] = two == 2 ? key_of(f[g * per + at[0]] + f[g * per + at[1]]) : best[0];
         r->group_chosen[g] = 0;
     }
-    pick(r->group_key, job->n_groups, job->top_groups, r->best_group_key, r->group_id);
+    insert(r->group_key, NULL, job->n_groups, job->top_groups, r->best_group_key, r->group_id);
     for (int64_t i = 0; i < job->top_groups; i++)
         r->group_chosen[r->group_id[i]] = 1;
     for (int64_t g = 0; g < job->n_groups; g++)
@@ -130,7 +189,7 @@ static void choose(const job_t *job, int64_t row, const room *r)
         v_store(SKR_F32, r->key, i, v_of_bits(keys_at(choice, i)));
     if (job->n_groups)
         keep_groups(job, r, job->bias ? r->choice : r->score);
-    pick(r->key, n, job->k, r->best_key, r->best);
+    pick(r->key, n, job->k, r->best_key, r->best, r);
     weigh(job, r, scored);
 }
 
