@@ -222,6 +222,11 @@ static void build(void)
         both((spec){floats[t], .m = 300, .n = 1, .k = 1, .has = LISTS});
         both((spec){floats[t], .m = 50, .n = 256, .k = 1, .has = LISTS, .fill = SUITE_CONSTANT});
         both((spec){floats[t], .m = 4, .n = 512, .k = 2, .has = LISTS});
+        /* More equal ones at the bound than are ranked, and fewer; the most that a bound is sought for, and one more.
+         */
+        for (int64_t experts = 100; experts <= 1000; experts += 150)
+            both(
+                (spec){floats[t], .m = 5, .n = experts, .k = 15 + experts / 150 % 3, .has = LISTS, .fill = SUITE_TIES});
         /* Nothing to choose, for nobody, from nothing. */
         both((spec){floats[t], .m = 0, .n = 16, .k = 2, .has = LISTS});
         both((spec){floats[t], .m = 5, .n = 16, .k = 0, .has = LISTS});
