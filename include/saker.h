@@ -1025,6 +1025,108 @@ typedef struct saker_grouped_gemm_args {
 } saker_grouped_gemm_args;
 SAKER_API saker_status saker_grouped_gemm(saker_context *ctx, const saker_grouped_gemm_args *args);
 
+/* What moe_route scores experts with, and what a group of experts is worth. */
+typedef enum saker_moe_score {
+    SAKER_MOE_SOFTMAX = 0, /* softmax over all experts */
+    SAKER_MOE_SIGMOID = 1  /* 1 / (1 + exp(-logit)) of each */
+} saker_moe_score;
+typedef enum saker_moe_group_score {
+    SAKER_MOE_GROUP_MAX = 0, /* the largest choice in the group */
+    SAKER_MOE_GROUP_TOP2 = 1 /* the sum of its two largest choices (without bias: scores) */
+} saker_moe_group_score;
+
+/* moe_route: which k of E experts each of T tokens goes to, with which weights, and the tokens in the experts' order.
+ *
+ * score = softmax or sigmoid of the logits; choice = score + bias, without bias the logit itself, whose order is that
+ * of the exact scores. With n_groups the experts are so many groups of neighbours, and only those of the top_groups
+ * best groups can be chosen. ids are the k largest choices, descending; equal choices (and equal groups) by lower
+ * index, NaN is larger than anything, -0 equals +0. weights are the scores of the chosen, without bias; with
+ * renormalise divided by their sum (0 where that is 0; of a softmax this is the softmax over the k chosen logits alone,
+ * and is computed so); times scale. A softmax of -inf only is zeros, one of a NaN or of +inf is NaN.
+ *
+ * Row t * k + j is the j-th choice of token t, tokens counted through all leading dimensions. counts is how many rows
+ * each expert has, offsets where they begin when rows are sorted by expert (the last is T k), order which row stands at
+ * each sorted place (those of an expert in their order), place the reverse of order, token the token that stands at a
+ * place: order / k. grouped_gemm takes offsets, with token as gather and order as scatter. No output may share memory
+ * with another tensor. */
+typedef struct saker_moe_route_args {
+    uint64_t struct_size;
+    const saker_tensor *logits;  /* [..., E] float, E up to 1024 */
+    const saker_tensor *bias;    /* ? [E] f32 */
+    const saker_tensor *ids;     /* out: [..., k] i32, any strides */
+    const saker_tensor *weights; /* ? out: [..., k] float, any strides */
+    const saker_tensor *counts;  /* ? out: i32 [E]. With this or one of the next, T k is at most 2^30 */
+    const saker_tensor *offsets; /* ? out: i32 [E + 1] */
+    const saker_tensor *order;   /* ? out: i32 [T k] */
+    const saker_tensor *place;   /* ? out: i32 [T k] */
+    const saker_tensor *token;   /* ? out: i32 [T k] */
+    int64_t n_groups;            /* 0: no groups; else it divides E */
+    int64_t top_groups;          /* with n_groups: 1 to n_groups */
+    float scale;                 /* 0: 1 */
+    int32_t score;               /* saker_moe_score */
+    int32_t group_score;         /* saker_moe_group_score */
+    int32_t renormalise;         /* 1: weights are divided by their sum */
+} saker_moe_route_args;
+SAKER_API saker_status saker_moe_route(saker_context *ctx, const saker_moe_route_args *args);
+
+/* moe_route_backward: the gradient of the logits through the weights, with the choice held fixed.
+ *   g = scale * dweights;  p = weights / scale: scores of the chosen, or their shares with renormalise
+ *   softmax: dlogits = [chosen] p g - s sum(p g),  s = score of the expert, with renormalise [chosen] p
+ *   sigmoid: dlogits = [chosen] p (1 - score) (g - [renormalise] sum(p g)),  other experts have 0
+ *
+ * The ids of a row are distinct. One outside of [0, E) is left out, also of the sums, and saker_context_check then says
+ * SAKER_BAD_INDEX. score, renormalise and scale are forward's; bias and groups have no part in it. */
+typedef struct saker_moe_route_backward_args {
+    uint64_t struct_size;
+    const saker_tensor *dweights; /* [..., k] float, any strides */
+    const saker_tensor *ids;      /* [..., k] i32, any strides: from forward */
+    const saker_tensor *logits;   /* [..., E] float: forward's */
+    const saker_tensor *dlogits;  /* out: [..., E] float */
+    float scale;                  /* 0: 1 */
+    int32_t score;                /* saker_moe_score */
+    int32_t renormalise;
+    int32_t reserved; /* 0 */
+} saker_moe_route_backward_args;
+SAKER_API saker_status saker_moe_route_backward(saker_context *ctx, const saker_moe_route_backward_args *args);
+
+/* moe: experts of a gated (or plain) MLP, of which each token has k, and their weighted sum.
+ *   y[t] = sum over j of weights[t, j] * z[place[t * k + j]],  j in order, in f32
+ *   z[r] = down[e] h[r] + down_bias[e]
+ *   h[r] = act(v), or gated act(gate) * up, of v = gate_up[e] x[token[r]] + gate_up_bias[e]
+ * for the rows r of expert e, offsets[e] to offsets[e + 1] - 1, of T k in all. h and z are rounded to x's type.
+ *
+ * offsets, token and place are moe_route's. Offsets are kept within the rows as grouped_gemm does; rows of no expert
+ * give z = 0. A token outside of x counts as a row of zeros, a place outside of the rows as z = 0.
+ * saker_context_check reports all three as BAD_INDEX. Gated, gate_up has 2 I rows in the layout that gated names, else
+ * I.
+ *
+ * The weights have x's type; or, with group, x is f16 or bf16 and both are i8 or both i4 in groups along their last
+ * dimension: (weight - zero) * scale. i4 is packed along it, and u8 of half the width is the same bytes. The workspace
+ * holds h and z, on a GPU in f16 and bf16 also the rows of x. y shares no memory with another tensor. */
+typedef struct saker_moe_args {
+    uint64_t struct_size;
+    const saker_tensor *x;             /* [T, H] float */
+    const saker_tensor *weights;       /* [T, k] float, any strides */
+    const saker_tensor *offsets;       /* i32 or i64 [E + 1] */
+    const saker_tensor *token;         /* i32 or i64 [T k] */
+    const saker_tensor *place;         /* i32 or i64 [T k] */
+    const saker_tensor *gate_up;       /* [E, 2 I, H], not gated [E, I, H] */
+    const saker_tensor *down;          /* [E, H, I] of gate_up's type */
+    const saker_tensor *gate_up_bias;  /* ? [E, 2 I] or [E, I] float */
+    const saker_tensor *down_bias;     /* ? [E, H] float */
+    const saker_tensor *gate_up_scale; /* ? f32 [E, 2 I or I, ceil(H/group)]: with group */
+    const saker_tensor *gate_up_zero;  /* ? i8 or f32, gate_up_scale's shape; absent: 0 */
+    const saker_tensor *down_scale;    /* ? f32 [E, H, ceil(I/group)]: with group */
+    const saker_tensor *down_zero;     /* ? i8 or f32, down_scale's shape; absent: 0 */
+    const saker_tensor *y;             /* out: [T, H] float */
+    int64_t group;                     /* neighbours of a row that share a scale; 0: no scales */
+    int32_t act;                       /* saker_act */
+    int32_t gated;                     /* saker_gated */
+    int32_t allow_tf32;                /* 1: a GPU may round f32 to tf32 in the products */
+    int32_t reserved;                  /* 0 */
+} saker_moe_args;
+SAKER_API saker_status saker_moe(saker_context *ctx, const saker_moe_args *args);
+
 /* What q_ids and k_ids of attention say. */
 typedef enum saker_id_rule {
     SAKER_ID_SAME = 0, /* a query sees the keys whose id is its own: documents that share a sequence */

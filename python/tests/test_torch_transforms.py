@@ -33,6 +33,7 @@ CALLS = {  # of one tensor [3, 8]
     "rope norm": lambda t: st.rope(heads(t), q_weight=COLUMNS),
     "topk": lambda t: st.topk(t, 2, softmax=True)[0],
     "embedding": lambda t: st.embedding(torch.tensor([0, 2, 1, 0]), t),
+    "moe_route": lambda t: st.moe_route(t, 3, score="sigmoid", renormalise=True).weights,
     "hadamard": st.hadamard,
     "matmul": lambda t: st.matmul(t, WIDE.T),
     "linear": lambda t: st.linear(t, WIDE, activation="silu", gated="halves"),

@@ -10,6 +10,8 @@
     y = saker.torch.swiglu(gate_up)                            # silu(gate) * up of [..., 2N], or swiglu(gate, up)
     q, scale = saker.torch.quantize(x, per="block")            # float8, one scale for 128 columns
     y = saker.torch.linear(x, weight, bias, activation="gelu") # and matmul, scaled_matmul (float8, int8), grouped_matmul
+    route = saker.torch.moe_route(logits, 8)                   # experts, weights, and tokens in the experts' order
+    y = saker.torch.moe(x, route, gate_up, down)               # the experts' MLPs and their weighted sum
     layer = saker.torch.QuantizedLinear.from_linear(layer)     # weights of 4 or 8 bits in place of torch.nn.Linear
     o = saker.torch.attention(q, k, v, causal=True)            # every mask and bias; flash_attn_func and others as drop-ins
     o = saker.torch.attention_decode(q, keys, values, lengths) # of caches: paged, quantised, appended to; flash_attn_with_kvcache
@@ -40,6 +42,7 @@ from ._gemm import grouped_matmul, Linear, linear, matmul, scaled_matmul
 from ._hadamard import hadamard
 from ._layer_norm import LayerNorm, layer_norm, layer_norm_quant
 from ._linear_cross_entropy import linear_cross_entropy
+from ._moe import moe, moe_route
 from ._quantize import dequantize, quantize
 from ._quantized_linear import QuantizedLinear
 from ._rms_norm import RMSNorm, rms_norm, rms_norm_quant

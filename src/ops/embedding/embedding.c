@@ -1,13 +1,12 @@
 /* embedding.c - rows of a table by index, and the gradient: fields, checks, and the CPU plans.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "embedding.h"
+#include "embedding_op.h"
 
 #include <string.h>
 
 #include "../../core/plan.h"
 
 /* Written beside the CUDA kernels (embedding_cuda.c). */
-saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, const skr_target *target, skr_plan *plan);
 saker_status skr_embedding_backward_plan_cuda(skr_call *call, skr_embedding_backward_job *job, const skr_target *target,
                                               skr_plan *plan);
 

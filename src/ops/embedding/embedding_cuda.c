@@ -1,7 +1,7 @@
 /* embedding_cuda.c - the CUDA half of the plans of embedding and embedding_backward.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "../../cuda/rows_plan.h"
-#include "embedding.h"
+#include "embedding_op.h"
 
 SKR_FATBIN(embedding_sm80)
 SKR_FATBIN(embedding_backward_sm80)
@@ -18,8 +18,6 @@ static bool can(const skr_embedding_job *job, int vec)
     return job->d % vec == 0 && skr_rows_aligned(&job->rows, &job->out, vec) &&
            skr_param_aligned(job->v, &job->table, vec);
 }
-
-saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, const skr_target *target, skr_plan *plan);
 
 saker_status skr_embedding_plan_cuda(skr_call *call, skr_embedding_job *job, const skr_target *target, skr_plan *plan)
 {

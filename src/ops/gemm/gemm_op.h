@@ -66,5 +66,10 @@ void skr_gemm_swap(skr_gemm_job *job);
 void skr_gemm_product(skr_gemm_job *job, int64_t m, int64_t n, int64_t k, skr_gemm_matrix a, skr_gemm_matrix b,
                       skr_gemm_matrix d);
 saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
+/* The same of grouped_gemm, for groups of rows, `total` in all: b and d have a stride between groups. offsets are the
+ * caller's to set, with the other options. */
+void skr_grouped_gemm_product(skr_grouped_gemm_job *job, int64_t groups, int64_t total, int64_t n, int64_t k,
+                              skr_gemm_matrix a, skr_gemm_matrix b, skr_gemm_matrix d);
+saker_status skr_grouped_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
 
 #endif

@@ -291,7 +291,16 @@ static int64_t plan_ks(skr_grouped_gemm_job *job, int width, int64_t *at)
     return skr_mul(job->groups, skr_mul(g->m_tiles, g->n_tiles));
 }
 
-static saker_status plan(skr_call *call, void *planned, const skr_target *target, skr_plan *out)
+void skr_grouped_gemm_product(skr_grouped_gemm_job *job, int64_t groups, int64_t total, int64_t n, int64_t k,
+                              skr_gemm_matrix a, skr_gemm_matrix b, skr_gemm_matrix d)
+{
+    skr_gemm_product(&job->gemm, 0, n, k, a, b, d);
+    job->gemm.batch = (skr_row_space){.m = groups, .n_dims = 1, .dims = {groups}};
+    job->groups = groups;
+    job->total = total;
+}
+
+saker_status skr_grouped_gemm_plan(skr_call *call, void *planned, const skr_target *target, skr_plan *out)
 {
     skr_grouped_gemm_job *job = planned;
     skr_gemm_job *g = &job->gemm;
@@ -323,7 +332,7 @@ const skr_op skr_op_grouped_gemm = {
     .v1_size = sizeof(saker_grouped_gemm_args),
     .job_size = sizeof(skr_grouped_gemm_job),
     .check = check,
-    .plan = plan,
+    .plan = skr_grouped_gemm_plan,
 };
 
 _Static_assert(sizeof(skr_grouped_gemm_job) <= SKR_JOB_BYTES, "the job must fit");
