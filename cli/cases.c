@@ -88,6 +88,7 @@ const char *cli_case_fill(cli_case *k, cli_team *team)
                             .ndim = 1,
                             .shape = {n < BLOCK ? n : BLOCK},
                             .fill = t->fill,
+                            .factor = t->factor,
                             .low = t->low,
                             .high = t->high};
         suite_values(&block, i, 1, value);

@@ -54,6 +54,7 @@ typedef struct suite_tensor {
     int64_t shape[SUITE_MAX_DIMS];
     int64_t stride[SUITE_MAX_DIMS]; /* all 0: compact */
     suite_fill fill;
+    double factor;     /* on what the fill draws, before it is rounded; 0: 1 */
     const char *alias; /* NULL, or the field whose memory this one shares exactly (that one comes first) */
     int align;         /* bytes that the op demands; 0: the element's own */
     int64_t low, high; /* SUITE_RANGE, SUITE_COUNT, SUITE_CUTS */

@@ -329,7 +329,7 @@ void suite_values(const suite_case *c, int i, uint64_t seed, double *value)
     uint64_t state = key_of(t->field, key_of(c->name, 0xcbf29ce484222325u ^ seed * 0x9e3779b97f4a7c15u));
     int64_t row = t->ndim ? t->shape[t->ndim - 1] : 1;
     for (int64_t k = 0; k < n; k++) {
-        double v = draw(t->fill, f, k, &state);
+        double v = draw(t->fill, f, k, &state) * (t->factor != 0 ? t->factor : 1);
         if (t->fill == SUITE_RANGE || t->fill == SUITE_CUTS)
             v = (double)(t->low + (int64_t)(mix(&state) % (uint64_t)(t->high - t->low + 1)));
         if (t->fill == SUITE_COUNT)
