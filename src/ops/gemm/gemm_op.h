@@ -71,5 +71,9 @@ saker_status skr_gemm_plan(skr_call *call, void *job, const skr_target *target, 
 void skr_grouped_gemm_product(skr_grouped_gemm_job *job, int64_t groups, int64_t total, int64_t n, int64_t k,
                               skr_gemm_matrix a, skr_gemm_matrix b, skr_gemm_matrix d);
 saker_status skr_grouped_gemm_plan(skr_call *call, void *job, const skr_target *target, skr_plan *plan);
+/* v, where it is given, has `ndim` dimensions (up to three) of these sizes; -1: any. The sentence ends with the three
+ * texts. */
+saker_status skr_grouped_gemm_check_dims(skr_call *call, const skr_view *v, const char *before, const char *reason,
+                                         const char *behind, int ndim, const int64_t want[3]);
 
 #endif

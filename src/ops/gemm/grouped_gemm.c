@@ -86,11 +86,9 @@ static saker_status check_options(skr_call *call, const skr_view *v, const saker
 
 /* ---------------------------------------------------------------- shapes */
 
-/* v has `ndim` dimensions, of these sizes; -1: any. from: the arguments that say so. */
-static saker_status check_dims(skr_call *call, const skr_view *v, const char *from, int ndim, int64_t d0, int64_t d1,
-                               int64_t d2)
+saker_status skr_grouped_gemm_check_dims(skr_call *call, const skr_view *v, const char *before, const char *reason,
+                                         const char *behind, int ndim, const int64_t want[3])
 {
-    const int64_t want[3] = {d0, d1, d2};
     char text[192], sizes[96] = "";
     bool fits = v->ndim == ndim;
     for (int i = 0; fits && i < ndim; i++)
@@ -104,8 +102,15 @@ static saker_status check_dims(skr_call *call, const skr_view *v, const char *fr
         else
             snprintf(sizes + used, sizeof sizes - used, "%s%lld", i ? ", " : "", (long long)want[i]);
     }
-    return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected [%s]%s%s", v->name, skr_shape_text(v, text),
-                    sizes, *from ? " from " : "", from);
+    return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected [%s]%s%s%s", v->name, skr_shape_text(v, text),
+                    sizes, before, reason, behind);
+}
+
+/* from: the arguments that say so. */
+static saker_status check_dims(skr_call *call, const skr_view *v, const char *from, int ndim, int64_t d0, int64_t d1,
+                               int64_t d2)
+{
+    return skr_grouped_gemm_check_dims(call, v, *from ? " from " : "", from, "", ndim, (const int64_t[]){d0, d1, d2});
 }
 
 /* A matrix of the job: its group's stride (-1: none), row and column dimensions of v (-1: none). */

@@ -51,26 +51,11 @@ static const saker_field fields[N_FIELDS] = {
     [ALLOW_TF32] = SKR_OPTION_BOOL(moe, allow_tf32, "a GPU may round f32 inputs to tf32"),
 };
 
-/* v has these dimensions; -1: any. */
+/* what: the dimensions' names. */
 static saker_status check_dims(skr_call *call, const skr_view *v, int ndim, int64_t d0, int64_t d1, int64_t d2,
                                const char *what)
 {
-    const int64_t want[3] = {d0, d1, d2};
-    char text[192], sizes[96] = "";
-    bool fits = v->ndim == ndim;
-    for (int i = 0; fits && i < ndim; i++)
-        fits = want[i] < 0 || v->shape[i] == want[i];
-    if (!v->present || fits)
-        return SAKER_OK;
-    for (int i = 0; i < ndim; i++) {
-        size_t used = strlen(sizes);
-        if (want[i] < 0)
-            snprintf(sizes + used, sizeof sizes - used, "%sany", i ? ", " : "");
-        else
-            snprintf(sizes + used, sizeof sizes - used, "%s%lld", i ? ", " : "", (long long)want[i]);
-    }
-    return skr_fail(call, SAKER_INVALID_ARG, "%s has shape %s, expected [%s] (%s)", v->name, skr_shape_text(v, text),
-                    sizes, what);
+    return skr_grouped_gemm_check_dims(call, v, " (", what, ")", ndim, (const int64_t[]){d0, d1, d2});
 }
 
 static saker_status check_types(skr_call *call, const skr_view *v, int64_t group)
