@@ -1,6 +1,5 @@
 /* moe.c - experts of tokens and their weighted sum: fields and checks.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
 #include <string.h>
 
 #include "moe_op.h"
