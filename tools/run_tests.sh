@@ -58,6 +58,12 @@ for stage in $(echo "$queue" | tr + ' '); do
     [ "$2" = 0 ] || bad="$bad $stage"
 done
 echo
+for stage in $bad; do # again, where whoever looks at the end alone sees it
+    echo "== what failed in $stage"
+    grep -E 'FAIL|ERROR|Error|SUMMARY|runtime error|Assertion' "$logs/$stage.log" | cut -c1-300 | tail -20
+    echo "== the end of $logs/$stage.log"
+    tail -15 "$logs/$stage.log" | cut -c1-300
+done
 [ -z "$bad" ] || echo "failed stages:$bad (logs in $logs)"
 [ "${TORCH:-1}" != 0 ] || echo "the PyTorch tests were left out (TORCH=0)"
 echo "all stages took $(($(date +%s) - begin)) s"

@@ -52,6 +52,8 @@ const char *skr_shape_text(const skr_view *v, char *text);
 saker_status skr_same_shape(skr_call *call, const skr_view *v, const skr_view *ref);
 /* v's last dimension has stride 1 (or at most one element). */
 saker_status skr_last_contiguous(skr_call *call, const skr_view *v);
+/* Makes bytes the i4 that they hold, two along that dimension, which then has width of them. */
+saker_status skr_open_nibbles(skr_call *call, skr_view *v, int along, int64_t width);
 /* v repeated to ref's shape (missing leading dimensions, sizes of 1): *out has that shape, with stride 0 where it
  * repeats. An absent v stays absent. */
 saker_status skr_broadcast(skr_call *call, const skr_view *v, const skr_view *ref, skr_view *out);

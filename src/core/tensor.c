@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan.h"
+
 static const struct {
     uint32_t code; /* saker_type */
     const char *name;
@@ -101,6 +103,10 @@ static saker_status check_device(skr_call *call, const saker_field *field, const
     return SAKER_OK;
 }
 
+/* Nothing is reached with the stride of a dimension of one: it may be anything, and a larger one than this is replaced
+ * by a compact tensor's, so that it can be multiplied by any element's size. */
+#define ANY_STRIDE ((int64_t)1 << 56)
+
 /* Dims and strides: non-negative, and no offset that leaves 63 bits when counted in bytes. */
 static saker_status resolve_dims(skr_call *call, const saker_field *field, const saker_tensor *t, int bits, skr_view *v)
 {
@@ -126,6 +132,8 @@ static saker_status resolve_dims(skr_call *call, const saker_field *field, const
         if (v->stride[i] < 0)
             return skr_fail(call, SAKER_INVALID_ARG, "%s has a negative stride: dimension %d has %lld", field->name, i,
                             (long long)v->stride[i]);
+        if (dim == 1 && v->stride[i] > ANY_STRIDE)
+            v->stride[i] = compact;
         int64_t reach;
         if (__builtin_mul_overflow(compact, dim, &compact) || __builtin_mul_overflow(dim - 1, v->stride[i], &reach) ||
             __builtin_add_overflow(last, reach, &last))
@@ -218,6 +226,23 @@ saker_status skr_last_contiguous(skr_call *call, const skr_view *v)
     if (v->count && v->shape[v->ndim - 1] > 1 && stride != 1)
         return skr_fail(call, SAKER_INVALID_ARG, "%s has stride %lld in its last dimension, expected 1", v->name,
                         (long long)stride);
+    return SAKER_OK;
+}
+
+saker_status skr_open_nibbles(skr_call *call, skr_view *v, int along, int64_t width)
+{
+    int64_t bytes = v->shape[along], other = bytes ? v->count / bytes : 0;
+    bool fits = other < SKR_HUGE / skr_max(width, 1);
+    for (int i = 0; i < v->ndim; i++) {
+        fits = fits && v->stride[i] < SKR_HUGE / skr_max(v->shape[i], 1);
+        v->stride[i] = skr_mul(v->stride[i], 2);
+    }
+    if (!fits)
+        return skr_fail(call, SAKER_OVERFLOW, "%s is too large: the i4 in its bytes do not fit 60 bits", v->name);
+    v->shape[along] = width;
+    v->stride[along] = 1;
+    v->count = other * width;
+    v->type = SKR_I4;
     return SAKER_OK;
 }
 
@@ -364,7 +389,7 @@ static bool lead_strides(const skr_row_builder *b, const skr_view *v, int extra,
     int64_t stride = v->stride[0];
     for (int i = dims - 1; i >= 0; i--) {
         lead[i] = stride;
-        stride *= b->x->shape[i];
+        stride = skr_mul(stride, b->x->shape[i]);
     }
     return true;
 }

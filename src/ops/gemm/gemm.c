@@ -178,13 +178,8 @@ saker_status skr_gemm_open_bytes(skr_call *call, int64_t rows, bool packed, skr_
                         "%s has type u8 and stride %lld in dimension %d, expected 1: along it a byte holds two i4",
                         b->name, (long long)b->stride[along], along);
     const int64_t bytes = b->shape[along];
-    b->shape[along] = along_k && rows > 0 && rows / 2 + rows % 2 == bytes ? rows : 2 * bytes;
-    b->count = bytes ? b->count / bytes * b->shape[along] : 0;
-    for (int i = 0; i < b->ndim; i++)
-        b->stride[i] *= 2;
-    b->stride[along] = 1;
-    b->type = SKR_I4;
-    return SAKER_OK;
+    const bool odd = along_k && rows > 0 && rows / 2 + rows % 2 == bytes;
+    return skr_open_nibbles(call, b, along, odd ? rows : skr_mul(bytes, 2));
 }
 
 /* ---------------------------------------------------------------- shapes */

@@ -130,13 +130,7 @@ static saker_status open_bytes(skr_call *call, skr_view *w, int64_t width)
                         "%s has type u8 and shape %s, expected a last dimension of %lld bytes, side by side, with two "
                         "i4 each",
                         w->name, skr_shape_text(w, text), (long long)skr_ceil_div(width, 2));
-    w->count = w->shape[2] ? w->count / w->shape[2] * width : 0;
-    w->shape[2] = width;
-    for (int i = 0; i < 2; i++)
-        w->stride[i] *= 2;
-    w->stride[2] = 1;
-    w->type = SKR_I4;
-    return SAKER_OK;
+    return skr_open_nibbles(call, w, 2, width);
 }
 
 static skr_param list_of(const skr_view *v)
