@@ -28,14 +28,17 @@ COMMIT := $(shell [ -z "$$(git rev-parse --show-prefix 2>/dev/null)" ] && git re
 
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 LEVELS_aarch64 := scalar neon neonmm
-LEVELS_x86_64 := scalar avx2 avx512 avx512bf16 amx
+LEVELS_x86_64 := scalar avx2 avx512 avx512bf16 amx amxfp16
 FLAGS_neonmm := -march=armv8.2-a+fp16+fp16fml+dotprod+bf16+i8mm
 FLAGS_avx2 := -mavx2 -mfma -mf16c
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 FLAGS_avx512bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_amx := $(FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
+# All of amx and one instruction more, which the source writes in bytes: compilers and assemblers that know amx may not know it.
+FLAGS_amxfp16 := $(FLAGS_amx) -DSKR_LEVEL_amx
 # A level whose instructions are for products alone has kernels of its own in these folders; the rest is another one's.
 ROWS_amx := avx512bf16
+ROWS_amxfp16 := avx512bf16
 PRODUCTS := gemm attention
 accepts = $(shell echo | $(CC) $(1) -x c -c -o /dev/null - 2>/dev/null && echo yes)
 LEVELS := $(foreach l,$(LEVELS_$(ARCH)),$(if $(call accepts,$(FLAGS_$(l))),$(l)))

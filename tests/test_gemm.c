@@ -524,9 +524,9 @@ static void check_by_columns(void)
                      dt = SAKER_TENSOR(d[0], types[i] == SAKER_I8 ? SAKER_I32 : types[i], M, N);
         bt.strides = turned;
         saker_gemm_args args = {.struct_size = sizeof args, .a = &at, .b = &bt, .d = &dt};
-        bool amx = !strcmp(level, "amx");
+        bool amx = !strncmp(level, "amx", 3);
         expect_explained(&args, "each packs its own columns of b", amx);
-        expect_explained(&args, "a is used as it lies", amx && i > 1);
+        expect_explained(&args, "a is used as it lies", amx && (i > 1 || (i == 1 && !strcmp(level, "amxfp16"))));
         if (!amx)
             continue;
         CHECK_TEXT(saker_gemm(ctx, &args) == SAKER_OK, "%s", saker_context_error(ctx));

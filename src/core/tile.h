@@ -6,7 +6,20 @@
 #include "job.h"
 
 /* Kinds of arithmetic. */
-typedef enum skr_gemm_kind { SKR_GEMM_F32, SKR_GEMM_BF16, SKR_GEMM_I8, SKR_GEMM_INT, SKR_GEMM_KINDS } skr_gemm_kind;
+typedef enum skr_gemm_kind {
+    SKR_GEMM_F32,
+    SKR_GEMM_BF16,
+    SKR_GEMM_I8,
+    SKR_GEMM_INT,
+    SKR_GEMM_F16,
+    SKR_GEMM_KINDS
+} skr_gemm_kind;
+
+/* Bytes of an element in a panel. */
+SKR_INLINE int skr_kind_bytes(int kind)
+{
+    return kind == SKR_GEMM_BF16 || kind == SKR_GEMM_F16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
+}
 
 /* A line of tiles.def. */
 typedef struct skr_gemm_tile {

@@ -76,8 +76,10 @@ static uint32_t detect(void)
         found |= d >> 24 & 1 ? SKR_CPU_amx_tile : 0;
         found |= d >> 25 & 1 ? SKR_CPU_amx_int8 : 0;
     }
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         found |= a >> 5 & 1 ? SKR_CPU_avx512_bf16 : 0;
+        found |= a >> 21 & 1 ? SKR_CPU_amx_fp16 : 0;
+    }
     bool has_tiles = (found & SKR_CPU_amx_tile) && (found & SKR_CPU_tile_state);
     found |= has_tiles && may_use_tiles() ? SKR_CPU_tile_permission : 0;
     return found;

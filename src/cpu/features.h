@@ -31,6 +31,7 @@
     F(amx_tile, "AMX-TILE")                                                                                            \
     F(amx_bf16, "AMX-BF16")                                                                                            \
     F(amx_int8, "AMX-INT8")                                                                                            \
+    F(amx_fp16, "AMX-FP16")                                                                                            \
     F(tile_state, "AMX tiles saved by the operating system")                                                           \
     F(tile_permission, "the kernel's permission to use AMX tiles")
 #else

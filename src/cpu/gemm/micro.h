@@ -74,6 +74,12 @@ SKR_FN void micro(int kind, int64_t k, const void *a, const void *b, float *t)
         return;
     }
 #endif
+#if HAS_F16
+    if (kind == SKR_GEMM_F16) {
+        micro_f16(k, a, b, t);
+        return;
+    }
+#endif
 #if HAS_I8
     if (kind == SKR_GEMM_I8) {
         micro_i8(k, a, b, t);
@@ -93,6 +99,12 @@ SKR_FN void micro_add(int kind, int mr, int nr, int64_t k, const void *a, const 
 #if X86_BF16
     if (kind == SKR_GEMM_BF16) {
         micro_bf16_on(k, a, b, NULL, t);
+        return;
+    }
+#endif
+#if HAS_F16
+    if (kind == SKR_GEMM_F16) {
+        micro_f16_on(k, a, b, NULL, t);
         return;
     }
 #endif

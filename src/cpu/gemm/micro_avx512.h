@@ -160,22 +160,31 @@ static void amx_end(void)
 
 enum { AMX_STEP = 2048 };
 
-static void micro_bf16(int64_t k, const uint16_t *a, const uint16_t *b, float *t)
-{
-    const char *pa = (const char *)a, *pb = (const char *)b;
-    enum { step = 32 };
-    AMX_LOOP(AMX_ZERO, _tile_dpbf16ps, )
-}
+/* TDPFP16PS: GCC knows it from version 13 on, assemblers do from 2.40. */
+#define AMX_DOT_F16(d, a, b)                                                                                           \
+    __asm__ volatile(".byte 0xc4, 0xe2, 0x7b - 8 * " #b ", 0x5c, 0xc0 + 8 * " #d " + " #a)
 
-/* The sums in t go on; factors: of its columns, or NULL. */
-static void micro_bf16_on(int64_t k, const uint16_t *a, const uint16_t *b, const float *factors, float *t)
-{
-    const char *pa = (const char *)a, *pb = (const char *)b;
-    enum { step = 32 };
-    for (int i = 0; factors && i < 32 * 32; i += 16)
-        _mm512_storeu_ps(t + i, _mm512_mul_ps(_mm512_loadu_ps(t + i), _mm512_loadu_ps(factors + i % 32)));
-    AMX_LOOP(AMX_TAKE, _tile_dpbf16ps, )
-}
+/* name_on: the sums in t go on; factors: of its columns, or NULL. */
+#define AMX_HALVES(name, dot)                                                                                          \
+    static void name(int64_t k, const uint16_t *a, const uint16_t *b, float *t)                                        \
+    {                                                                                                                  \
+        const char *pa = (const char *)a, *pb = (const char *)b;                                                       \
+        enum { step = 32 };                                                                                            \
+        AMX_LOOP(AMX_ZERO, dot, )                                                                                      \
+    }                                                                                                                  \
+    static void name##_on(int64_t k, const uint16_t *a, const uint16_t *b, const float *factors, float *t)             \
+    {                                                                                                                  \
+        const char *pa = (const char *)a, *pb = (const char *)b;                                                       \
+        enum { step = 32 };                                                                                            \
+        for (int i = 0; factors && i < 32 * 32; i += 16)                                                               \
+            _mm512_storeu_ps(t + i, _mm512_mul_ps(_mm512_loadu_ps(t + i), _mm512_loadu_ps(factors + i % 32)));         \
+        AMX_LOOP(AMX_TAKE, dot, )                                                                                      \
+    }
+AMX_HALVES(micro_bf16, _tile_dpbf16ps)
+#if HAS_F16
+AMX_HALVES(micro_f16, AMX_DOT_F16)
+#endif
+#undef AMX_HALVES
 
 static void micro_i8(int64_t k, const int8_t *a, const int8_t *b, float *t)
 {
@@ -192,26 +201,36 @@ SKR_FN const char *ask_lines(const char *at, int lines)
     return at + 64 * lines;
 }
 
-/* micro() of bf16 or i8 that asks for `lines` lines in each step. */
+/* micro() of halves or bytes that asks for `lines` lines in each step. */
 static void micro_ahead(int kind, int64_t k, const void *a, const void *b, float *t, const char *ahead, int lines)
 {
     const char *pa = a, *pb = b;
     if (kind == SKR_GEMM_BF16) {
         enum { step = 32 };
         AMX_LOOP(AMX_ZERO, _tile_dpbf16ps, ahead = ask_lines(ahead, lines))
+#if HAS_F16
+    } else if (kind == SKR_GEMM_F16) {
+        enum { step = 32 };
+        AMX_LOOP(AMX_ZERO, AMX_DOT_F16, ahead = ask_lines(ahead, lines))
+#endif
     } else {
         enum { step = 64 };
         AMX_LOOP(AMX_ZERO, _tile_dpbssd, ahead = ask_lines(ahead, lines))
     }
 }
 
-/* micro() of bf16 or i8 whose a lies as tiles want it, `row` bytes from row to row. */
+/* micro() of halves or bytes whose a lies as tiles want it, `row` bytes from row to row. */
 static void micro_lying(int kind, int64_t k, const void *a, int64_t row, const void *b, float *t)
 {
     const char *pa = a, *pb = b;
     if (kind == SKR_GEMM_BF16) {
         enum { step = 32 };
         AMX_LOOP_OVER(row, 64, AMX_ZERO, _tile_dpbf16ps, )
+#if HAS_F16
+    } else if (kind == SKR_GEMM_F16) {
+        enum { step = 32 };
+        AMX_LOOP_OVER(row, 64, AMX_ZERO, AMX_DOT_F16, )
+#endif
     } else {
         enum { step = 64 };
         AMX_LOOP_OVER(row, 64, AMX_ZERO, _tile_dpbssd, )

@@ -90,12 +90,12 @@ static int64_t pack_fast(int kind, const void *from, int64_t rs, int64_t ks, int
         return fast_bytes(from, rs, ks, R, k, to);
 #endif
 #if defined(SKR_LEVEL_amx)
-    if (KU * kind_bytes(kind) == 64 && rs == 1 && R == 32)
-        return fast_tiles(kind_bytes(kind), from, ks, k, to);
+    if (KU * skr_kind_bytes(kind) == 64 && rs == 1 && R == 32)
+        return fast_tiles(skr_kind_bytes(kind), from, ks, k, to);
 #endif
 #if defined(SKR_CPU_PACK_X86_H)
-    if (KU * kind_bytes(kind) == 4)
-        return fast_panel(kind_bytes(kind), from, rs, ks, R, k, to);
+    if (KU * skr_kind_bytes(kind) == 4)
+        return fast_panel(skr_kind_bytes(kind), from, rs, ks, R, k, to);
 #endif
     (void)kind, (void)from, (void)rs, (void)ks, (void)R, (void)KU, (void)k, (void)to;
     return 0;
@@ -116,14 +116,14 @@ static void pack_moved(int kind, const char *from, int64_t rs, int64_t ks, int r
 {
     int64_t done = rows == R ? pack_fast(kind, from, rs, ks, R, KU, k, to) : 0, all = pad;
     char *panel = to;
-    int size = kind_bytes(kind);
+    int size = skr_kind_bytes(kind);
     from += done * ks * size;
     to += done * R * size;
     k -= done;
     pad -= done;
-    if (kind == SKR_GEMM_BF16)
+    if (size == 2)
         pack_halves((const uint16_t *)from, rs, ks, rows, R, KU, k, pad, (uint16_t *)to);
-    else if (kind == SKR_GEMM_I8)
+    else if (size == 1)
         pack_bytes((const int8_t *)from, rs, ks, rows, R, KU, k, pad, (int8_t *)to);
     else {
         pack_words((const uint32_t *)from, rs, ks, rows, R, k, (uint32_t *)to);

@@ -30,6 +30,12 @@ enum {
 #define HAS_I8 0
 #endif
 
+#if defined(SKR_LEVEL_amxfp16)
+#define HAS_F16 1
+#else
+#define HAS_F16 0
+#endif
+
 /* AVX512-BF16 and AMX: there are instructions that round to bf16, and tiles of bf16 can begin with sums (micro.h). */
 #if HAS_BF16 && !defined(SKR_LEVEL_neonmm)
 #define X86_BF16 1
@@ -45,11 +51,5 @@ enum {
 #endif
 
 #define UNROLLED _Pragma("GCC unroll 64")
-
-/* Bytes of an element in a panel. */
-SKR_FN int kind_bytes(int kind)
-{
-    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
-}
 
 #endif

@@ -34,7 +34,7 @@ static void pack_for_sums(const head_t *w, const skr_attention_rows *x, int64_t 
     const job_t *job = w->job;
     const skr_attention_cpu *c = &job->cpu;
     const skr_gemm_tile *t = &c->s_tile;
-    int size = kind_bytes(c->s_kind);
+    int size = skr_kind_bytes(c->s_kind);
     for (int64_t i0 = 0; i0 < w->s->s.q_len; i0 += c->block_q) {
         int64_t n = least(c->block_q, w->s->s.q_len - i0), pad = up_to(n, t->nr);
         int64_t at = row_at(job, x, w->b, w->s->s.q + i0, w->h);
@@ -55,7 +55,7 @@ static void add_dq(const head_t *w, const panel_t *p, int64_t j0, int n, int all
 {
     const job_t *job = w->job;
     const skr_attention_cpu *c = &job->cpu;
-    int mr = c->s_tile.mr, nr = p->nr, pad = (int)up_to(n, c->s_tile.granule), size = kind_bytes(c->s_kind);
+    int mr = c->s_tile.mr, nr = p->nr, pad = (int)up_to(n, c->s_tile.granule), size = skr_kind_bytes(c->s_kind);
     const char *k = kt_panels(job, p->hk, p->s->v_row + j0);
     int64_t each = mr * up_to(all, c->s_tile.granule) * size;
     for (int64_t d = 0; d < job->d; d += mr, k += each, dq += mr * nr)
@@ -113,7 +113,7 @@ typedef struct seers {
 static void turn(const job_t *job, int64_t a, int n, int all, const void *x, char *to)
 {
     const skr_attention_cpu *c = &job->cpu;
-    int mr = c->s_tile.mr, nr = c->s_tile.nr, size = kind_bytes(c->s_kind);
+    int mr = c->s_tile.mr, nr = c->s_tile.nr, size = skr_kind_bytes(c->s_kind);
     for (int k = 0; k < all; k += mr) {
         char *panel = to + (k * c->block_q + a * nr * mr) * size;
         if (k < n)
@@ -129,7 +129,7 @@ static void add_sums(const job_t *job, const char *x, const char *rows, int64_t 
                      int64_t width, float *out)
 {
     const skr_attention_cpu *c = &job->cpu;
-    int mr = c->s_tile.mr, nr = c->s_tile.nr, size = kind_bytes(c->s_kind);
+    int mr = c->s_tile.mr, nr = c->s_tile.nr, size = skr_kind_bytes(c->s_kind);
     for (int64_t col = 0; col < width; col += nr, rows += nr * pad * size)
         for (int k = 0; k < n; k += mr, out += mr * nr) {
             seers w = who[k / mr];
@@ -310,7 +310,7 @@ static void keys_step(head_t *w, int64_t j0, const uint8_t *bad_q, const uint8_t
         }
         if (!any)
             continue;
-        int size = kind_bytes(c->s_kind);
+        int size = skr_kind_bytes(c->s_kind);
         if (job->dv.data)
             add_sums(job, in(w, c->in_pt), in(w, c->in_dot) + i0 * up_to(job->d_v, nr) * size, pad, who, n, job->d_v,
                      dv);

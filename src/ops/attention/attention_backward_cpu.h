@@ -9,7 +9,7 @@
 SKR_FN char *v_rows_panel(const job_t *job, int64_t h, int64_t row)
 {
     const skr_attention_cpu *c = &job->cpu;
-    return (char *)job->head.workspace + c->v_at + (h * c->k_rows + row) * c->dv_pad * kind_bytes(c->s_kind);
+    return (char *)job->head.workspace + c->v_at + (h * c->k_rows + row) * c->dv_pad * skr_kind_bytes(c->s_kind);
 }
 
 /* Columns of k, of a block of keys that begins at `row`: for ds k. */
@@ -17,7 +17,7 @@ SKR_FN char *kt_panels(const job_t *job, int64_t h, int64_t row)
 {
     const skr_attention_cpu *c = &job->cpu;
     return (char *)job->head.workspace + c->kt_at +
-           (h * c->v_rows + row) * up_to(job->d, c->s_tile.mr) * kind_bytes(c->s_kind);
+           (h * c->v_rows + row) * up_to(job->d, c->s_tile.mr) * skr_kind_bytes(c->s_kind);
 }
 
 static void pack_block_backward(const job_t *job, int64_t h, int64_t b, const seq_t *s, int64_t j0, char *room)
@@ -161,7 +161,7 @@ static void gradient_tile(const panel_t *p, const queries_t *q, int64_t a, int64
 {
     const job_t *job = p->job;
     const skr_attention_cpu *c = &job->cpu;
-    int mr = c->s_tile.mr, nr = p->nr, size = kind_bytes(c->s_kind);
+    int mr = c->s_tile.mr, nr = p->nr, size = skr_kind_bytes(c->s_kind);
     float *s = (float *)(scratch + c->in_s), *dp = (float *)(scratch + c->in_dp);
     float *keep = job->drop ? (float *)(scratch + c->in_keep) : NULL;
     float *slope = job->softcap != 0 ? (float *)(scratch + c->in_slope) : NULL;

@@ -269,7 +269,7 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
 {
     const job_t *job = p->job;
     const skr_attention_cpu *c = &job->cpu;
-    int nr = p->nr, n = (int)(to - from), mr = c->v_tile.mr, size = kind_bytes(c->v_kind);
+    int nr = p->nr, n = (int)(to - from), mr = c->v_tile.mr, size = skr_kind_bytes(c->v_kind);
     int pad = (int)up_to(n, c->v_tile.granule);
     int64_t keys = up_to(least(c->block_k, p->s->s.k_len - j0), c->v_tile.granule);
     float *s = (float *)(scratch + c->in_s), *extra = (float *)(scratch + c->in_extra);
@@ -343,7 +343,7 @@ static void rows_of_head(const job_t *job, const seq_t *s, int64_t b, int64_t h,
     const skr_attention_cpu *c = &job->cpu;
     int nr = c->s_tile.nr, mr = c->s_tile.mr;
     int64_t n = least(c->block_q, s->s.q_len - i0), panels = blocks_of(n, nr);
-    int64_t o_size = c->v_panels * c->v_tile.mr * nr, q_bytes = nr * c->d_pad * kind_bytes(c->s_kind);
+    int64_t o_size = c->v_panels * c->v_tile.mr * nr, q_bytes = nr * c->d_pad * skr_kind_bytes(c->s_kind);
     float *o = (float *)(scratch + c->in_o), *sums = (float *)(scratch + c->in_sums);
     float sink = job->sinks.data ? scale_at(&job->sinks, 0, h, 0) : -__builtin_inff();
     int64_t first = s->s.k_len, end = 0;

@@ -190,7 +190,7 @@ typedef struct staged {
 static staged stage_rows(int kind, int type, const void *data, int64_t at, int64_t stride, int64_t n, int64_t width,
                          const uint8_t *bad, const float *scale, char *room)
 {
-    int size = kind_bytes(kind);
+    int size = skr_kind_bytes(kind);
     bool clean = type == native(kind) && !scale;
     for (int64_t r = 0; clean && bad && r < n; r++)
         clean = !bad[r];
@@ -222,7 +222,7 @@ SKR_FN int64_t scale_block(const job_t *job, int64_t token)
 SKR_FN char *k_panel(const job_t *job, int64_t h, int64_t row)
 {
     const skr_attention_cpu *c = &job->cpu;
-    return (char *)job->head.workspace + c->k_at + (h * c->k_rows + row) * c->d_pad * kind_bytes(c->s_kind);
+    return (char *)job->head.workspace + c->k_at + (h * c->k_rows + row) * c->d_pad * skr_kind_bytes(c->s_kind);
 }
 
 /* The values of a block of keys that begins at `row`: panel p has its columns p * mr on, of `keys` keys (padded). */
@@ -231,7 +231,7 @@ SKR_FN char *v_panel(const job_t *job, int64_t h, int64_t row, int64_t keys, int
     const skr_attention_cpu *c = &job->cpu;
     int64_t width = c->v_panels * c->v_tile.mr;
     return (char *)job->head.workspace + c->v_at +
-           ((h * c->v_rows + row) * width + p * keys * c->v_tile.mr) * kind_bytes(c->v_kind);
+           ((h * c->v_rows + row) * width + p * keys * c->v_tile.mr) * skr_kind_bytes(c->v_kind);
 }
 
 SKR_FN uint8_t *bad_keys(const job_t *job, int64_t h, int64_t row)
@@ -243,7 +243,7 @@ SKR_FN uint8_t *bad_keys(const job_t *job, int64_t h, int64_t row)
 static void pack_rows(int kind, const skr_gemm_tile *t, staged x, int64_t n, int64_t width, char *to)
 {
     int64_t pad = up_to(width, t->granule);
-    int size = kind_bytes(kind);
+    int size = skr_kind_bytes(kind);
     for (int64_t r = 0; r < n; r += t->mr, to += t->mr * pad * size)
         pack_moved(kind, x.data + r * x.stride * size, x.stride, 1, (int)least(t->mr, n - r), t->mr, t->ka, width, pad,
                    to);
@@ -253,7 +253,7 @@ static void pack_rows(int kind, const skr_gemm_tile *t, staged x, int64_t n, int
 static void pack_columns(int kind, const skr_gemm_tile *t, staged x, int64_t n, int64_t width, char *to)
 {
     int64_t pad = up_to(n, t->granule);
-    int size = kind_bytes(kind);
+    int size = skr_kind_bytes(kind);
     for (int64_t c = 0; c < width; c += t->mr, to += t->mr * pad * size)
         pack_moved(kind, x.data + c * size, 1, x.stride, (int)least(t->mr, width - c), t->mr, t->ka, n, pad, to);
 }
@@ -297,7 +297,7 @@ static void pack_task(const job_t *job, int64_t task, int worker)
 static void pack_queries(const job_t *job, int kind, const skr_gemm_tile *t, const skr_attention_rows *x, int64_t width,
                          int64_t b, int64_t h, int64_t token, int64_t n, char *room, char *to)
 {
-    int size = kind_bytes(kind), nr = t->nr;
+    int size = skr_kind_bytes(kind), nr = t->nr;
     int64_t pad = up_to(width, t->granule);
     for (int64_t r = 0; r < n; r += nr, to += nr * pad * size) {
         int rows = (int)least(nr, n - r);

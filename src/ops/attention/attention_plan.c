@@ -9,11 +9,6 @@
  */
 enum { BLOCK_K = 384, BLOCK_K_BACKWARD = 192, BLOCK_Q = 96 };
 
-static int kind_bytes(int kind)
-{
-    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
-}
-
 static void choose(const char *level, int wanted, int32_t *kind, skr_gemm_tile *tile)
 {
     const skr_gemm_tile *t = skr_gemm_tile_of(level, wanted);
@@ -76,9 +71,9 @@ static void cut(skr_attention_job *job, int64_t *at)
     skr_attention_cpu *c = &job->cpu;
     c->block_k = BLOCK_K;
     cut_keys(job, at);
-    c->k_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->d_pad * kind_bytes(c->s_kind)));
+    c->k_at = skr_take(at, skr_mul(skr_mul(job->heads_k, c->k_rows), c->d_pad * skr_kind_bytes(c->s_kind)));
     c->v_at =
-        skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), c->v_panels * c->v_tile.mr * kind_bytes(c->v_kind)));
+        skr_take(at, skr_mul(skr_mul(job->heads_k, c->v_rows), c->v_panels * c->v_tile.mr * skr_kind_bytes(c->v_kind)));
     c->bad_at = skr_take(at, skr_mul(job->heads_k, c->v_rows));
 }
 
@@ -94,7 +89,7 @@ static void cut_scratch(skr_attention_job *job, int64_t *at, int64_t tasks, int 
     skr_attention_cpu *c = &job->cpu;
     int nr = c->s_tile.nr;
     int64_t in = 0, panels = c->block_q / nr, block = skr_max(job->d, job->d_v);
-    c->in_q = skr_take(&in, panels * nr * c->d_pad * kind_bytes(c->s_kind));
+    c->in_q = skr_take(&in, panels * nr * c->d_pad * skr_kind_bytes(c->s_kind));
     c->in_s = skr_take(&in, c->block_k * nr * 4);
     c->in_p = c->v_kind == SKR_GEMM_F32 ? c->in_s : skr_take(&in, c->block_k * nr * 2);
     c->in_rows = skr_take(&in, c->block_k * nr * 4);
@@ -111,7 +106,7 @@ static void cut_backward(skr_attention_job *job, int64_t *at)
 {
     skr_attention_cpu *c = &job->cpu;
     const skr_gemm_tile *t = &c->s_tile;
-    int size = kind_bytes(c->s_kind);
+    int size = skr_kind_bytes(c->s_kind);
     c->block_k = BLOCK_K_BACKWARD;
     c->v_tile = *t;
     c->v_kind = c->s_kind;
@@ -146,7 +141,7 @@ static void cut_backward_scratch(skr_attention_job *job, int64_t *at, int64_t ta
 {
     skr_attention_cpu *c = &job->cpu;
     const skr_gemm_tile *t = &c->s_tile;
-    int size = kind_bytes(c->s_kind), nr = t->nr;
+    int size = skr_kind_bytes(c->s_kind), nr = t->nr;
     int64_t in = 0, rows = round_up(job->length, nr), tile = c->block_k * nr * 4;
     c->in_q = skr_take(&in, skr_mul(rows, c->d_pad * size));
     c->in_do = skr_take(&in, skr_mul(rows, c->dv_pad * size));

@@ -287,7 +287,7 @@ static float panel_scores(const panel_t *p, const char *q, int64_t j0, int n, ch
     const skr_attention_cpu *c = &job->cpu;
     int mr = c->s_tile.mr, nr = p->nr;
     const char *k = k_panel(job, p->hk, p->s->k_row + j0);
-    int64_t each = (int64_t)mr * c->d_pad * kind_bytes(c->s_kind);
+    int64_t each = (int64_t)mr * c->d_pad * skr_kind_bytes(c->s_kind);
     float *extra = c->extras ? (float *)(scratch + c->in_extra) : NULL;
     for (int at = 0; at < n; at += mr, k += each)
         micro(c->s_kind, c->d_pad, k, q, s + at * nr);

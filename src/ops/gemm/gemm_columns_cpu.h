@@ -16,7 +16,7 @@ static const char *rows_of_a(task_state *s, int64_t block, int64_t ip, panels ta
         return panel(job, 0, s->batch, block, ip);
     if (ip == tail.first)
         return panel_in(job, 0, tail, block, ip);
-    int size = kind_bytes(job->kind);
+    int size = skr_kind_bytes(job->kind);
     s->a_row = s->a.rs * size;
     return (const char *)s->a.data + (s->a.at + ip * job->tile.mr * s->a.rs + block * job->segs * job->seg) * size;
 }

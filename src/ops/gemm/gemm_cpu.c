@@ -234,7 +234,7 @@ static void block_tile(const task_state *s, int64_t block, const char *pa, const
                        columns c, float *t)
 {
     const job_t *job = s->job;
-    int size = kind_bytes(job->kind), mr = job->tile.mr, nr = job->tile.nr;
+    int size = skr_kind_bytes(job->kind), mr = job->tile.mr, nr = job->tile.nr;
     int64_t pad;
     if (!scaled_apart(job)) {
         segment_k(job, block, 0, &pad);
@@ -406,7 +406,7 @@ static void join_parts(const task_state *s, const float *parts, int64_t ip, int6
 static void look_ahead(task_state *s, int64_t block, const char *pb, int64_t bytes, int64_t ip, int64_t m_n)
 {
 #if defined(SKR_LEVEL_amx)
-    if (s->job->kind != SKR_GEMM_BF16 && s->job->kind != SKR_GEMM_I8)
+    if (s->job->kind == SKR_GEMM_F32 || s->job->kind == SKR_GEMM_INT)
         return;
     int64_t steps = panel_bytes(s->job, s->job->tile.nr, block) / AMX_STEP;
     s->lines = (int)(AMX_STEP / 64 / m_n);

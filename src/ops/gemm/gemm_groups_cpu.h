@@ -101,7 +101,7 @@ static job_t job_of_ks(const groups_t *job, int64_t i)
 {
     job_t g = job->gemm;
     const skr_gemm_group *at = &group_table(job)[i];
-    int64_t size = kind_bytes(g.kind), block = g.tile.kc;
+    int64_t size = skr_kind_bytes(g.kind), block = g.tile.kc;
     g.k = at->count;
     g.seg = g.k < block ? g.k : block;
     g.seg_pad = (g.seg + g.tile.granule - 1) / g.tile.granule * g.tile.granule;

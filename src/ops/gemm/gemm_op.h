@@ -38,12 +38,6 @@ static inline bool skr_gemm_scaled_in_k(const skr_gemm_job *job)
     return job->scaling == SKR_GEMM_BLOCK || job->scaling == SKR_GEMM_GROUP;
 }
 
-/* Bytes of an element in a panel. */
-static inline int skr_gemm_element_bytes(int kind)
-{
-    return kind == SKR_GEMM_BF16 ? 2 : kind == SKR_GEMM_I8 ? 1 : 4;
-}
-
 /* Arithmetic, register tile, k blocks and panels; returns the arithmetic's name. */
 const char *skr_gemm_shape(skr_gemm_job *job, const char *level);
 /* k's of a segment and blocks for job->k; after skr_gemm_shape, when k is another. */

@@ -42,7 +42,8 @@ enum { CHUNK = 64 }; /* k values converted at a time; a multiple of every granul
 
 SKR_FN int native_type(int kind)
 {
-    return kind == SKR_GEMM_F32 ? SKR_F32 : kind == SKR_GEMM_BF16 ? SKR_BF16 : kind == SKR_GEMM_I8 ? SKR_I8 : SKR_I32;
+    static const int types[SKR_GEMM_KINDS] = {SKR_F32, SKR_BF16, SKR_I8, SKR_I32, SKR_F16};
+    return types[kind];
 }
 
 /* Whether operands are scaled in the panel: f32 panels of products with scales along k. */
@@ -117,6 +118,8 @@ static void narrow_run(int kind, const float *x, int n, void *to, int64_t at)
     else if (kind == SKR_GEMM_BF16)
         for (int i = 0; i < n; i++) /* exact */
             ((uint16_t *)to)[at + i] = (uint16_t)(skr_bits(x[i]) >> 16);
+    else if (kind == SKR_GEMM_F16)
+        store_run(SKR_F16, to, at, 1, n, x);
     else if (kind == SKR_GEMM_I8)
         for (int i = 0; i < n; i++)
             ((int8_t *)to)[at + i] = (int8_t)x[i];
@@ -161,7 +164,7 @@ static int take_codes(const job_t *job, const side *s, int64_t at, int64_t r, in
                           .n = part,
                           .zeros = zero != 0 ? &zero : NULL,
                           .scales = &scale,
-                          .to = (char *)to + (to_at + done) * kind_bytes(job->kind)};
+                          .to = (char *)to + (to_at + done) * skr_kind_bytes(job->kind)};
         int some = convert_codes(job->kind, &c);
         done += some;
         if (some < part)
@@ -179,7 +182,7 @@ static void take_run(const job_t *job, const side *s, int64_t at, int64_t stride
 {
     _Alignas(64) float run[CHUNK];
     if (moved(job, s)) {
-        move_run(kind_bytes(job->kind), s->data, at, stride, n, to, to_at);
+        move_run(skr_kind_bytes(job->kind), s->data, at, stride, n, to, to_at);
         return;
     }
     int done = along_k && stride == 1 ? take_codes(job, s, at, r, k, n, to, to_at) : 0;
@@ -203,7 +206,7 @@ static void pack_converted(const job_t *job, const side *s, int64_t r0, int step
                            int64_t k, int64_t pad, char *to)
 {
     _Alignas(64) float converted[CHUNK * SKR_GEMM_MAX_NR];
-    int kind = job->kind, size = kind_bytes(kind);
+    int kind = job->kind, size = skr_kind_bytes(kind);
     bool gathered = !s->is_b && job->gather.data, across = s->rs == 1 && s->ks != 1 && step == 1 && !gathered;
     for (int64_t p = 0; p < pad; p += CHUNK, to += (int64_t)CHUNK * R * size) {
         int n = k - p < CHUNK ? (int)(k - p) : CHUNK, padded = pad - p < CHUNK ? (int)(pad - p) : CHUNK;
@@ -244,7 +247,7 @@ SKR_FN int64_t panel_bytes(const job_t *job, int rows, int64_t block)
         int64_t left = (job->k + job->seg - 1) / job->seg - block * job->segs;
         k = (left < job->segs ? left : job->segs) * job->seg_pad;
     }
-    return k * rows * kind_bytes(job->kind);
+    return k * rows * skr_kind_bytes(job->kind);
 }
 
 /* How many k values of a segment the level's own way from narrower types to the panel's has packed. */
@@ -281,7 +284,7 @@ static void order_ks(const job_t *job, int R, int64_t done, int64_t k, char *pan
 static void pack_panel(const job_t *job, const side *s, int64_t r0, int step, int rows, int64_t block, char *to)
 {
     int R = s->is_b ? job->tile.nr : job->tile.mr, KU = s->is_b ? job->tile.kb : job->tile.ka;
-    int size = kind_bytes(job->kind);
+    int size = skr_kind_bytes(job->kind);
     for (int64_t g = 0; g < job->segs; g++, to += job->seg_pad * R * size) {
         int64_t k0 = (block * job->segs + g) * job->seg, pad, k = segment_k(job, block, g, &pad);
         if (!k)
@@ -305,7 +308,7 @@ static void pack_across(const job_t *job, const side *s, int64_t r0, int64_t n, 
 {
     enum { STRIP = 16 };
     int R = s->is_b ? job->tile.nr : job->tile.mr, KU = s->is_b ? job->tile.kb : job->tile.ka;
-    int size = kind_bytes(job->kind);
+    int size = skr_kind_bytes(job->kind);
     for (int64_t g = 0; g < job->segs; g++, to += job->seg_pad * R * size) {
         int64_t k0 = (block * job->segs + g) * job->seg, pad, k = segment_k(job, block, g, &pad);
         for (int64_t p = 0; p < pad; p += STRIP) {

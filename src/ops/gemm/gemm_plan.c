@@ -23,13 +23,13 @@ static int wanted_kind(const skr_gemm_job *job)
         return job->b_zero.at.data ? SKR_GEMM_F32 : SKR_GEMM_I8;
     if (a == SKR_E4M3 || a == SKR_E5M2 || (a == SKR_BF16 && (b == SKR_BF16 || whole_zero)))
         return SKR_GEMM_BF16;
-    return SKR_GEMM_F32;
+    return a == SKR_F16 && b == SKR_F16 ? SKR_GEMM_F16 : SKR_GEMM_F32;
 }
 
 static const char *choose_kind(skr_gemm_job *job, const char *level)
 {
-    static const char *const names[] = {"f32", "bf16", "i8", "int"};
-    static const char *const skinny_names[] = {"f32 skinny", "bf16 skinny", "i8 skinny", "int skinny"};
+    static const char *const names[] = {"f32", "bf16", "i8", "int", "f16"};
+    static const char *const skinny_names[] = {"f32 skinny", "bf16 skinny", "i8 skinny", "int skinny", "f16 skinny"};
     int kind = wanted_kind(job);
     const skr_gemm_tile *tile = skr_gemm_tile_of(level, kind);
     job->whole = 0;
@@ -144,7 +144,7 @@ static void cut_columns(skr_gemm_job *job, int64_t columns, int64_t tasks)
  * their blocks in rounds; the last one of somebody who was late is waited for. */
 static int64_t cost_of_tiles(const skr_gemm_job *job, int64_t products, int width)
 {
-    int64_t bytes = skr_gemm_element_bytes(job->kind), a = job->tile.mr * bytes, b = job->tile.nr * bytes;
+    int64_t bytes = skr_kind_bytes(job->kind), a = job->tile.mr * bytes, b = job->tile.nr * bytes;
     int64_t tile = (a + b) / (of_amx(&job->tile) ? 8 : 2);
     int64_t one = job->tile_m * job->tile_n * tile + job->tile_m * a + job->tile_n * b;
     return one * skr_ceil_div(job->m_tiles * job->n_tiles * products, width) + one / 4;
@@ -228,7 +228,8 @@ static bool one_task_of_rows(const skr_gemm_job *job, int width)
  * rows of a partial sum of dbias are fewer. */
 static bool by_columns(const skr_gemm_job *job, const char *level, int width)
 {
-    return columns_for_all(job, width) && !strcmp(level, "amx") && job->n_blocks && !job->dbias.data &&
+    const skr_gemm_tile *halves = skr_gemm_tile_of(level, SKR_GEMM_BF16);
+    return columns_for_all(job, width) && halves && of_amx(halves) && job->n_blocks && !job->dbias.data &&
            job->m_panels > most_panels(job) && (job->packed || distinct(job, &job->b) == job->batch.m);
 }
 
@@ -236,10 +237,11 @@ static bool by_columns(const skr_gemm_job *job, const char *level, int width)
  * lines do if the first does. */
 static bool lies_as_tiles(const skr_gemm_job *job)
 {
-    bool native = job->a.at.type == (job->kind == SKR_GEMM_BF16 ? SKR_BF16 : SKR_I8);
+    static const int types[SKR_GEMM_KINDS] = {[SKR_GEMM_BF16] = SKR_BF16, [SKR_GEMM_F16] = SKR_F16, [SKR_GEMM_I8] = SKR_I8};
+    bool native = job->a.at.type == types[job->kind];
     bool whole = job->k % job->tile.granule == 0 && (job->segs == 1 || job->seg % job->tile.granule == 0);
     return of_amx(&job->tile) && native && whole && job->a.at.col_stride == 1 &&
-           job->a.row * skr_gemm_element_bytes(job->kind) % 64 == 0;
+           job->a.row * skr_kind_bytes(job->kind) % 64 == 0;
 }
 
 /* Columns whose panels, all k's, stay in L2, which two threads may share, but not fewer than 128: a panel of a
@@ -267,7 +269,7 @@ int64_t skr_gemm_panels_bytes(const skr_gemm_job *job, int64_t panels, int width
     int64_t granule = job->tile.granule, whole = job->k ? job->k / job->seg : 0, rest = job->k ? job->k % job->seg : 0;
     int64_t last = job->segs == 1 ? skr_mul(skr_ceil_div(rest, granule), granule) : job->seg_pad; /* as panel_bytes */
     int64_t k = skr_mul(whole, job->seg_pad) + (rest ? last : 0);
-    return skr_mul(skr_mul(k, panels), (int64_t)width * skr_gemm_element_bytes(job->kind));
+    return skr_mul(skr_mul(k, panels), (int64_t)width * skr_kind_bytes(job->kind));
 }
 
 /* Of `panels` panels: 128 KiB for a task, less where the threads would not have two each. */
@@ -292,7 +294,7 @@ int64_t skr_gemm_scratch(skr_gemm_job *job)
     if (job->skinny) /* those so far, a block's, and a in another order, up to 3 k's more (aarch64) */
         sums = skr_mul(job->tile_m * t->mr, job->tile_n * t->nr * 2 * 4) + skr_gemm_panels_bytes(job, 1, t->mr) +
                3 * 4 * t->mr;
-    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_gemm_element_bytes(job->kind) * pair) : 0;
+    int64_t panel = job->skinny ? skr_mul(skr_mul(block, t->nr), skr_kind_bytes(job->kind) * pair) : 0;
     if (job->by_columns) /* the task's panels of b, and the last one of a */
         panel = (job->packed ? 0 : skr_mul(job->tile_n, job->b_panel_bytes)) +
                 (job->a_lies ? skr_gemm_panels_bytes(job, 1, t->mr) : 0);

@@ -117,7 +117,7 @@ SKR_FN void codes_of_columns(int kind, int type, bool SHIFTED, int ROWS, const s
                 for (int i = 0; i < SKR_LANES; i++)
                     _mm_prefetch(b + i * pitch + CODES_AHEAD, _MM_HINT_T0);
             add_codes(kind, type, SHIFTED, ROWS, b, pitch, zero, scale, a, acc);
-            a += CODE_STEP * kind_bytes(kind) / 4 * ROWS;
+            a += CODE_STEP * skr_kind_bytes(kind) / 4 * ROWS;
         }
     }
     UNROLLED

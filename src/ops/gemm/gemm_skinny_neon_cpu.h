@@ -33,7 +33,7 @@ static void skinny_by_rows(const job_t *job, const side *b, const char *a, int64
 {
     int64_t k0 = block * job->seg, k = job->k - k0 < job->seg ? job->k - k0 : job->seg;
     multiply_rows(b->type, skinny_from(job, b, n0, block), b->ks * skr_type_bytes(b->type),
-                  a + k0 * job->tile.mr * kind_bytes(job->kind), (int)job->m, k, cols, out, ld);
+                  a + k0 * job->tile.mr * skr_kind_bytes(job->kind), (int)job->m, k, cols, out, ld);
 }
 
 /* K's are neighbours: all k's of columns n0 ... into out. a: the panel; room: for as much. */
@@ -46,7 +46,7 @@ static void skinny_by_columns(const job_t *job, const side *sa, const side *b, c
     const float *as_it_lies = in_order ? (const float *)sa->data + sa->at : NULL;
     skinny_cols c = {.kernel = kernel,
                      .b = skinny_from(job, b, n0, 0),
-                     .a = order_a(kernel, a, as_it_lies, job->k * kind_bytes(job->kind), room),
+                     .a = order_a(kernel, a, as_it_lies, job->k * skr_kind_bytes(job->kind), room),
                      .pitch = b->rs * size,
                      .bytes = job->k * size,
                      .block = job->seg * size,

@@ -154,7 +154,7 @@ SKR_FN void pass_ks(int type, int KS, int ks, const uint8_t *b, int64_t pitch, c
 /* Where k is in a's panel, of 8 rows: k by k in f32, in groups of 8 bytes of each row otherwise. */
 SKR_FN const uint8_t *a_panel_at(int kind, const void *a, int64_t k)
 {
-    return (const uint8_t *)a + (kind == SKR_GEMM_I8 ? k / 8 * 64 + k % 8 : k * 8 * kind_bytes(kind));
+    return (const uint8_t *)a + (kind == SKR_GEMM_I8 ? k / 8 * 64 + k % 8 : k * 8 * skr_kind_bytes(kind));
 }
 
 /* A k block. a: the panel. */

@@ -30,7 +30,7 @@ static void convert_strip(const skinny_work *s, int64_t j, int n, int64_t k0, in
 {
     const job_t *job = s->job;
     const side *b = s->b;
-    const int size = kind_bytes(job->kind);
+    const int size = skr_kind_bytes(job->kind);
     const bool floats = job->kind == SKR_GEMM_F32, grouped = job->scaling == SKR_GEMM_GROUP;
     float zeros[STRIP], scales[STRIP];
     code_columns c = {.data = b->data, .rs = b->ks, .type = b->type, .n = n, .pitch = STRIP};
@@ -97,7 +97,7 @@ enum { STEP_BYTES = 2 * 16 * 64 }; /* of the panel of a, 32 rows */
     static void name(const strip *s, const char *a, int64_t k, bool fresh, float *t, int64_t ld)                       \
     {                                                                                                                  \
         enum { STEP = 64 / SIZE, WORD = 4 / SIZE };                                                                    \
-        const int kind = SIZE == 2 ? SKR_GEMM_BF16 : SKR_GEMM_I8, type = SIZE == 2 ? SKR_BF16 : SKR_I8;                \
+        const int kind = SIZE == 2 ? SKR_GEMM_BF16 : SKR_GEMM_I8, type = SIZE == 2 ? SKR_BF16 : SKR_I8; /* moved */    \
         _Alignas(64) float words[4][16 * 16];                                                                          \
         if (fresh) {                                                                                                   \
             _tile_zero(0);                                                                                             \
@@ -136,6 +136,9 @@ enum { STEP_BYTES = 2 * 16 * 64 }; /* of the panel of a, 32 rows */
     }
 AMX_STRIP(amx_bf16_strip, _tile_dpbf16ps, 2)
 AMX_STRIP(amx_i8_strip, _tile_dpbssd, 1)
+#if HAS_F16
+AMX_STRIP(amx_f16_strip, AMX_DOT_F16, 2)
+#endif
 #undef AMX_STRIP
 
 #endif
@@ -205,6 +208,12 @@ static void strip_rows(const skinny_work *c, int type, const strip *s, int64_t k
     const job_t *job = c->job;
     const int m = (int)job->m, mr = job->tile.mr;
 #if defined(SKR_LEVEL_amx)
+#if HAS_F16
+    if (job->kind == SKR_GEMM_F16) {
+        amx_f16_strip(s, c->a, k, fresh, t, ld);
+        return;
+    }
+#endif
     if (job->kind != SKR_GEMM_F32) {
         (job->kind == SKR_GEMM_BF16 ? amx_bf16_strip : amx_i8_strip)(s, c->a, k, fresh, t, ld);
         return;
@@ -234,7 +243,7 @@ static void strip_step(const skinny_work *c, int64_t j, int n, int64_t k0, int k
     const int granule = job->tile.granule, padded = (k + granule - 1) / granule * granule, rows = (int)job->m;
     const bool here = c->converted || n < STRIP || k < padded;
     const int type = here ? native_type(job->kind) : c->b->type, size = skr_type_bytes(c->b->type);
-    strip s = {.at = room, .pitch = STRIP * kind_bytes(job->kind)};
+    strip s = {.at = room, .pitch = STRIP * skr_kind_bytes(job->kind)};
     if (here)
         convert_strip(c, j, n, k0, k, padded, room);
     else
@@ -277,7 +286,7 @@ static void skinny_by_rows(const job_t *job, const side *b, const char *panels, 
         const int64_t k0 = (block * job->segs + g) * job->seg, at_once = apart ? k : STRIP_KS;
         for (int64_t p = 0; p < k; p += at_once) {
             const int n = k - p < at_once ? (int)(k - p) : (int)at_once;
-            c.a = a + (g * job->seg_pad + p) * mr * kind_bytes(job->kind);
+            c.a = a + (g * job->seg_pad + p) * mr * skr_kind_bytes(job->kind);
             for (int j = 0; j < cols; j += STRIP)
                 strip_step(&c, n0 + j, cols - j < STRIP ? cols - j : STRIP, k0 + p, n, g == 0 && p == 0, apart, out + j,
                            ld);

@@ -53,7 +53,7 @@ static void convert_columns(const skinny_work *s, int columns, int64_t j, int64_
 {
     const job_t *job = s->job;
     const side *b = s->b;
-    const int size = kind_bytes(job->kind);
+    const int size = skr_kind_bytes(job->kind);
     float zeros[MOST_COLUMNS], scales[MOST_COLUMNS];
     code_columns c = {.data = b->data, .rs = b->rs, .type = b->type, .columns = columns, .pitch = pitch};
     for (int p = 0; p < k; p += c.n) { /* of one group */

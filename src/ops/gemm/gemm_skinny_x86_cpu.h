@@ -107,7 +107,7 @@ SKR_FN void add_words(int kind, int ROWS, const char *a, vf v, vf *acc, vf *extr
 /* a as the kernels of columns take it: words of `rows` rows side by side, zeros where it has fewer. */
 static void words_of_rows(const job_t *job, const side *a, int rows, char *to)
 {
-    const int per = 4 / kind_bytes(job->kind); /* k's of a word */
+    const int per = 4 / skr_kind_bytes(job->kind); /* k's of a word */
     for (int64_t block = 0; block < job->n_blocks; block++, to += panel_bytes(job, rows, 0)) {
         int64_t padded;
         for (int64_t g = 0, k; g < job->segs && (k = segment_k(job, block, g, &padded)); g++) {
@@ -279,6 +279,9 @@ WORD_TYPES(COLUMNS)
                                          {name##_run, 16, 16, 16, 1}};
 AMX_COLUMNS(amx_bf16_columns, _tile_dpbf16ps, 2)
 AMX_COLUMNS(amx_i8_columns, _tile_dpbssd, 1)
+#if HAS_F16
+AMX_COLUMNS(amx_f16_columns, AMX_DOT_F16, 2)
+#endif
 #undef AMX_COLUMNS
 
 #endif
@@ -292,6 +295,10 @@ static const skinny_kernel *kernel_for(int kind, int type, int rows)
         return NULL;
 #if defined(SKR_LEVEL_amx)
     int i = rows > 8 ? 4 : rows > 4 ? 3 : rows > 2 ? 2 : rows > 1 ? 1 : 0;
+#if HAS_F16
+    if (kind == SKR_GEMM_F16)
+        return &amx_f16_columns[i];
+#endif
     if (kind != SKR_GEMM_F32)
         return kind == SKR_GEMM_BF16 ? &amx_bf16_columns[i] : &amx_i8_columns[i];
 #endif
@@ -385,7 +392,7 @@ static void block_of_columns(skinny_work *c, const skinny_kernel *kernel, const 
     for (int64_t g = 0, k; g < job->segs && (k = segment_k(job, block, g, &padded)); g++) {
         _Alignas(64) float sums[MOST_SUMS];
         const int64_t k0 = (block * job->segs + g) * job->seg;
-        c->a = a + before + g * job->seg_pad * kernel->rows * kind_bytes(job->kind);
+        c->a = a + before + g * job->seg_pad * kernel->rows * skr_kind_bytes(job->kind);
         kernel->run(c, first, k0, k, apart ? sums : t);
         if (apart)
             scale_sums(c, kernel, first, block * job->segs + g, g == 0, sums, t);

@@ -284,7 +284,7 @@ static int64_t plan_ks(skr_grouped_gemm_job *job, int width, int64_t *at)
     skr_gemm_job *g = &job->gemm, mean = *g;
     const skr_gemm_tile *t = &g->tile;
     skr_gemm_cut_tiles(g, job->groups, width);
-    int64_t k = job->total + job->groups * t->granule, bytes = skr_gemm_element_bytes(g->kind);
+    int64_t k = job->total + job->groups * t->granule, bytes = skr_kind_bytes(g->kind);
     g->a_at = skr_take(at, skr_mul(skr_mul(k, g->m_panels), t->mr * bytes));
     g->b_at = skr_take(at, skr_mul(skr_mul(k, g->n_panels), t->nr * bytes));
     mean.k = job->total / job->groups;
