@@ -373,6 +373,27 @@ static void equal_elements_of_topk(void)
     }
 }
 
+/* What dropout enlarges beyond f16's numbers stays finite where o is f32. */
+static void rare_dropout(void)
+{
+    enum { B = 16, S = 256, H = 64, D = 8 };
+    static uint16_t q[B * S * H * D], kv[B * H * D];
+    static float o[B * S * H * D];
+    for (int i = 0; i < B * H * D; i++)
+        kv[i] = 0x3c00;
+    saker_tensor qt = SAKER_TENSOR(q, SAKER_F16, B, S, H, D), kt = SAKER_TENSOR(kv, SAKER_F16, B, 1, H, D);
+    saker_tensor ot = SAKER_TENSOR(o, SAKER_F32, B, S, H, D);
+    ran(saker_attention(ctx,
+                        SAKER_ARGS(attention, .q = &qt, .k = &kt, .v = &kt, .o = &ot, .dropout = 0.99999f, .seed = 1)),
+        "attention");
+    int kept = 0, wrong = 0;
+    for (int i = 0; i < B * S * H * D; i++) {
+        kept += o[i] != 0;
+        wrong += o[i] != 0 && !(fabsf(o[i] - 1e5f) < 500);
+    }
+    CHECK_TEXT(kept > 0 && !wrong, "%s: attention: %d kept, %d of them wrong", level, kept, wrong);
+}
+
 int main(void)
 {
     for (int i = 0; i < saker_level_count(); i++) {
@@ -400,6 +421,7 @@ int main(void)
         far_positions();
         signed_zeros();
         equal_elements_of_topk();
+        rare_dropout();
         saker_context_destroy(ctx);
     }
     return check_report("test_edges");

@@ -161,8 +161,7 @@ static void amx_end(void)
 enum { AMX_STEP = 2048 };
 
 /* TDPFP16PS: GCC knows it from version 13 on, assemblers do from 2.40. */
-#define AMX_DOT_F16(d, a, b)                                                                                           \
-    __asm__ volatile(".byte 0xc4, 0xe2, 0x7b - 8 * " #b ", 0x5c, 0xc0 + 8 * " #d " + " #a)
+#define AMX_DOT_F16(d, a, b)         __asm__ volatile(".byte 0xc4,0xe2,0x7b-8*" #b ",0x5c,0xc0+8*" #d "+" #a)
 
 /* name_on: the sums in t go on; factors: of its columns, or NULL. */
 #define AMX_HALVES(name, dot)                                                                                          \

@@ -203,6 +203,16 @@ SKR_FN __m512i bf16_pairs(vf first, vf second)
 }
 #endif
 
+#if HAS_F16
+/* The same as f16. */
+SKR_FN __m512i f16_pairs(vf first, vf second)
+{
+    __m512i low = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(first, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    __m512i high = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(second, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+#endif
+
 #if defined(SKR_LEVEL_amx)
 /* The panel of a: 64 bytes of k's to a row. Rows are neighbours: k's are put together to words, and these turned. */
 static int64_t fast_tiles(int size, const char *from, int64_t ks, int64_t k, char *to)

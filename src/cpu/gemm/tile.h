@@ -52,4 +52,11 @@ enum {
 
 #define UNROLLED _Pragma("GCC unroll 64")
 
+/* The type of an element in a panel. */
+SKR_FN int native_type(int kind)
+{
+    static const int types[SKR_GEMM_KINDS] = {SKR_F32, SKR_BF16, SKR_I8, SKR_I32, SKR_F16};
+    return types[kind];
+}
+
 #endif

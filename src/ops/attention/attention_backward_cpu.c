@@ -197,7 +197,7 @@ static const void *operand_of(const head_t *w, int n, float *x)
         v_store_float(SKR_F32, x, i, v_set1(0.0f));
     if (c->s_kind == SKR_GEMM_F32)
         return x;
-    narrow(pad * nr, x, (uint16_t *)in(w, c->in_rows));
+    narrow(c->s_kind, pad * nr, x, (uint16_t *)in(w, c->in_rows));
     return in(w, c->in_rows);
 }
 

@@ -78,8 +78,9 @@ static void subtract_large(const running *w, int nr, int n, float *s)
 #if defined(SKR_LEVEL_neonmm)
 /* p of keys k to k + 3 and a vector of queries from r on, where the panels of BFMMLA have them: four keys of a query
  * side by side. */
-SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
+SKR_FN void store_group(int kind, const vf *x, int nr, int k, int r, uint16_t *panel)
 {
+    (void)kind;
     uint16_t *to = panel + k * nr + r * 4;
     uint16x8_t a = v_narrow2_bf16((vf2){x[0], x[1]}), b = v_narrow2_bf16((vf2){x[2], x[3]});
     uint16x8_t even = vzip1q_u16(a, b), odd = vzip2q_u16(a, b);
@@ -89,22 +90,30 @@ SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
 enum { GROUPS = 1 };
 #elif X86_BF16
 /* Two keys of a query side by side. */
-SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
+SKR_FN void store_group(int kind, const vf *x, int nr, int k, int r, uint16_t *panel)
 {
-    _mm512_storeu_si512(panel + k * nr + r * 2, bf16_pairs(x[0], x[1]));
-    _mm512_storeu_si512(panel + (k + 2) * nr + r * 2, bf16_pairs(x[2], x[3]));
+    UNROLLED
+    for (int i = 0; i < 4; i += 2) {
+#if HAS_F16
+        __m512i pairs = kind == SKR_GEMM_F16 ? f16_pairs(x[i], x[i + 1]) : bf16_pairs(x[i], x[i + 1]);
+#else
+        __m512i pairs = bf16_pairs(x[i], x[i + 1]);
+#endif
+        _mm512_storeu_si512(panel + (k + i) * nr + r * 2, pairs);
+    }
+    (void)kind;
 }
 enum { GROUPS = 1 };
 #else
-SKR_FN void store_group(const vf *x, int nr, int k, int r, uint16_t *panel)
+SKR_FN void store_group(int kind, const vf *x, int nr, int k, int r, uint16_t *panel)
 {
-    (void)x, (void)nr, (void)k, (void)r, (void)panel;
+    (void)kind, (void)x, (void)nr, (void)k, (void)r, (void)panel;
 }
 enum { GROUPS = 0 };
 #endif
 
 /* p of keys k to k + 3, of which `part` are there: beyond n the buffer holds what it did, no scores. */
-SKR_FN void exponentials4(bool panel, int nr, int k, int r, int part, vf f, vf base, float *scores, vf *sum,
+SKR_FN void exponentials4(int panel, int nr, int k, int r, int part, vf f, vf base, float *scores, vf *sum,
                           uint16_t *to)
 {
     vf x[4];
@@ -116,8 +125,8 @@ SKR_FN void exponentials4(bool panel, int nr, int k, int r, int part, vf f, vf b
     SKR_UNROLL
     for (int u = 0; u < 4; u++)
         sum[u] = v_add(sum[u], x[u]);
-    if (panel) {
-        store_group(x, nr, k, r, to);
+    if (panel != SKR_GEMM_F32) {
+        store_group(panel, x, nr, k, r, to);
         return;
     }
     SKR_UNROLL
@@ -126,8 +135,8 @@ SKR_FN void exponentials4(bool panel, int nr, int k, int r, int part, vf f, vf b
             v_store_float(SKR_F32, s, u * nr, x[u]);
 }
 
-/* s becomes p, and the sums grow. panel: p goes there as bf16 instead, where the level can. */
-SKR_FN void exponentials_to(bool panel, running *w, int nr, int n, float factor, float *s, uint16_t *to)
+/* s becomes p, and the sums grow. panel: the kind of halves as which p goes there instead, where the level can. */
+SKR_FN void exponentials_to(int panel, running *w, int nr, int n, float factor, float *s, uint16_t *to)
 {
     vf f = v_set1(factor);
     for (int r = 0; r < nr; r += SKR_LANES) {
@@ -146,12 +155,25 @@ SKR_FN void exponentials_to(bool panel, running *w, int nr, int n, float factor,
 SKR_IN_ORDER SKR_TAIL void exponentials(running *w, int nr, int n, float factor, float *s)
 {
     uint16_t none;
-    exponentials_to(false, w, nr, n, factor, s, &none);
+    exponentials_to(SKR_GEMM_F32, w, nr, n, factor, s, &none);
 }
 
-SKR_IN_ORDER SKR_TAIL void exponentials_panel(running *w, int nr, int n, float factor, float *s, uint16_t *to)
+SKR_IN_ORDER SKR_TAIL void exponentials_bf16(running *w, int nr, int n, float factor, float *s, uint16_t *to)
 {
-    exponentials_to(true, w, nr, n, factor, s, to);
+    exponentials_to(SKR_GEMM_BF16, w, nr, n, factor, s, to);
+}
+
+#if HAS_F16
+SKR_IN_ORDER SKR_TAIL void exponentials_f16(running *w, int nr, int n, float factor, float *s, uint16_t *to)
+{
+    exponentials_to(SKR_GEMM_F16, w, nr, n, factor, s, to);
+}
+#endif
+
+/* Whether the level multiplies p as halves. */
+SKR_FN bool of_halves(int kind)
+{
+    return (HAS_BF16 && kind == SKR_GEMM_BF16) || (HAS_F16 && kind == SKR_GEMM_F16);
 }
 
 /* p as it multiplies v: codes where it is quantised, then dropout. */
@@ -181,27 +203,33 @@ static const void *p_panel(const panel_t *p, int n, int pad, float *s, char *scr
     if (c->v_kind == SKR_GEMM_F32)
         return s;
     uint16_t *rows = (uint16_t *)(scratch + c->in_rows);
-    narrow(pad * nr, s, rows);
+    narrow(c->v_kind, pad * nr, s, rows);
     pack_moved(c->v_kind, (const char *)rows, 1, nr, nr, nr, c->v_tile.kb, pad, pad, scratch + c->in_p);
     return scratch + c->in_p;
 }
 
 /* ---------------------------------------------------------------- o */
 
-/* Sums of bf16 products can go on: o = o * shrink + p v for one panel of columns, which lie as o_at says. */
+/* Sums of products of halves can go on: o = o * shrink + p v for one panel of columns, which lie as o_at says. */
 SKR_FN bool goes_on(const skr_attention_cpu *c)
 {
-    return HAS_BF16 && c->v_kind == SKR_GEMM_BF16;
+    return of_halves(c->v_kind);
 }
 
-SKR_FN void go_on(const running *w, int64_t keys, const void *v, const void *p, float *o)
+SKR_FN void go_on(const skr_attention_cpu *c, const running *w, int64_t keys, const void *v, const void *p, float *o)
 {
+#if HAS_F16
+    if (c->v_kind == SKR_GEMM_F16) {
+        micro_f16_on(keys, v, p, w->moved ? w->shrink : NULL, o);
+        return;
+    }
+#endif
 #if X86_BF16
     micro_bf16_on(keys, v, p, w->moved ? w->shrink : NULL, o);
 #elif HAS_BF16
     micro_bf16_on(keys, v, p, w->shrink, o);
 #endif
-    (void)w, (void)keys, (void)v, (void)p, (void)o;
+    (void)c, (void)w, (void)keys, (void)v, (void)p, (void)o;
 }
 
 /* Where o has a column of query r: [column][query], or as the accumulators of BFMMLA are. */
@@ -277,12 +305,17 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     raise_max(w, nr, n, factor, s);
     if (w->large)
         subtract_large(w, nr, n, s);
-    bool straight = GROUPS && c->v_kind == SKR_GEMM_BF16 && !any_bad && !job->drop && job->mode != SKR_ATTENTION_I8_P;
+    bool straight = GROUPS && of_halves(c->v_kind) && !any_bad && !job->drop && job->mode != SKR_ATTENTION_I8_P;
     const void *pp = scratch + c->in_p;
     if (straight) {
         uint16_t *panel = (uint16_t *)(scratch + c->in_p);
         const int64_t made = up_to(n, 4); /* with zeros beyond n; may be more than the granule asks for */
-        exponentials_panel(w, nr, n, factor, s, panel);
+#if HAS_F16
+        if (c->v_kind == SKR_GEMM_F16)
+            exponentials_f16(w, nr, n, factor, s, panel);
+        else
+#endif
+            exponentials_bf16(w, nr, n, factor, s, panel);
         if (made < pad)
             __builtin_memset(panel + made * nr, 0, (size_t)((pad - made) * nr) * 2);
     } else {
@@ -294,7 +327,7 @@ static void panel_block(const panel_t *p, const char *q, int64_t j0, int64_t fro
     for (int64_t v = 0; v < c->v_panels; v++) {
         const char *panel = v_panel(job, p->hk, p->s->v_row + j0, keys, v) + (from - j0) * mr * size;
         if (goes_on(c)) {
-            go_on(w, pad, panel, pp, o + v * mr * nr);
+            go_on(c, w, pad, panel, pp, o + v * mr * nr);
             continue;
         }
         micro(c->v_kind, pad, panel, pp, t);

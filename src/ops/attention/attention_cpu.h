@@ -140,11 +140,6 @@ static void each_gap(const job_t *job, bool keys, void (*what)(const job_t *, in
 
 /* ---------------------------------------------------------------- rows as panels want them */
 
-SKR_FN int native(int kind)
-{
-    return kind == SKR_GEMM_F32 ? SKR_F32 : kind == SKR_GEMM_BF16 ? SKR_BF16 : SKR_I8;
-}
-
 /* Whether a row has only finite numbers: times 0, anything else is NaN. */
 static bool is_finite(int type, const void *data, int64_t at, int64_t n)
 {
@@ -176,7 +171,7 @@ static void convert_row(int type, const void *data, int64_t at, int64_t n, float
             for (int k = 0; k < part; k++)
                 ((int8_t *)to)[i + k] = (int8_t)x[k];
         else
-            store_run(native(kind), to, i, 1, part, x);
+            store_run(native_type(kind), to, i, 1, part, x);
     }
 }
 
@@ -191,7 +186,7 @@ static staged stage_rows(int kind, int type, const void *data, int64_t at, int64
                          const uint8_t *bad, const float *scale, char *room)
 {
     int size = skr_kind_bytes(kind);
-    bool clean = type == native(kind) && !scale;
+    bool clean = type == native_type(kind) && !scale;
     for (int64_t r = 0; clean && bad && r < n; r++)
         clean = !bad[r];
     if (clean)

@@ -16,18 +16,23 @@ static void choose(const char *level, int wanted, int32_t *kind, skr_gemm_tile *
     *tile = t ? *t : *skr_gemm_tile_of(level, SKR_GEMM_F32);
 }
 
-/* f16 is widened to f32. Codes are multiplied as they are: e4m3 in bf16, where they are exact. p v: in the float type
- * that SEMANTICS calls so, q's or o's. */
+/* f16 is widened to f32 where the level does not multiply it. Codes are multiplied as they are: e4m3 in bf16, where
+ * they are exact. p v: in the float type that SEMANTICS calls so, q's or o's. */
 static const char *choose_kinds(skr_attention_job *job, const char *level)
 {
     skr_attention_cpu *c = &job->cpu;
     int type = job->mode == SKR_ATTENTION_FLOAT || job->mode == SKR_ATTENTION_I8_KV ? job->q.type : job->o.type;
+    /* f16 holds no numbers that dropout enlarges much: of codes of p, or of gradients. */
+    int f16 = job->keep_scale <= 256 ? SKR_GEMM_F16 : SKR_GEMM_F32;
     int s = job->mode == SKR_ATTENTION_I8 || job->mode == SKR_ATTENTION_I8_P ? SKR_GEMM_I8
             : job->q.type == SKR_BF16 || job->mode == SKR_ATTENTION_E4M3     ? SKR_GEMM_BF16
+            : job->q.type == SKR_F16                                         ? f16
                                                                              : SKR_GEMM_F32;
     choose(level, s, &c->s_kind, &c->s_tile);
-    choose(level, type == SKR_BF16 ? SKR_GEMM_BF16 : SKR_GEMM_F32, &c->v_kind, &c->v_tile);
-    return c->s_kind == SKR_GEMM_I8 ? "i8" : c->s_kind == SKR_GEMM_BF16 ? "bf16" : "f32";
+    int v = type == SKR_BF16 ? SKR_GEMM_BF16 : type == SKR_F16 ? f16 : SKR_GEMM_F32;
+    choose(level, v, &c->v_kind, &c->v_tile);
+    static const char *const names[SKR_GEMM_KINDS] = {"f32", "bf16", "i8", "int", "f16"};
+    return names[c->s_kind];
 }
 
 static int64_t round_up(int64_t n, int64_t to)

@@ -128,9 +128,17 @@ static void make_keep(const panel_t *p, int64_t j0, int n, float *to)
     }
 }
 
-/* n floats, rows of a panel, as the bf16 that are multiplied; subnormals may become 0, as they do in the products. */
-SKR_FN void narrow(int n, const float *x, uint16_t *to)
+/* n floats, rows of a panel, as the halves that are multiplied; subnormals of bf16 may become 0, as they do in the
+ * products. */
+SKR_FN void narrow(int kind, int n, const float *x, uint16_t *to)
 {
+#if HAS_F16
+    for (int i = 0; kind == SKR_GEMM_F16 && i < n; i += SKR_LANES)
+        v_store_float(SKR_F16, to, i, v_load(SKR_F32, x, i));
+    if (kind == SKR_GEMM_F16)
+        return;
+#endif
+    (void)kind;
 #if X86_BF16
     for (int i = 0; i < n; i += 2 * SKR_LANES)
         _mm512_storeu_si512(to + i,

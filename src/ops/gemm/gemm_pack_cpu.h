@@ -40,12 +40,6 @@ static side side_of(const job_t *job, int is_b, int64_t batch)
 
 enum { CHUNK = 64 }; /* k values converted at a time; a multiple of every granule */
 
-SKR_FN int native_type(int kind)
-{
-    static const int types[SKR_GEMM_KINDS] = {SKR_F32, SKR_BF16, SKR_I8, SKR_I32, SKR_F16};
-    return types[kind];
-}
-
 /* Whether operands are scaled in the panel: f32 panels of products with scales along k. */
 SKR_FN int scaled_here(const job_t *job, int is_b)
 {

@@ -237,7 +237,8 @@ static bool by_columns(const skr_gemm_job *job, const char *level, int width)
  * lines do if the first does. */
 static bool lies_as_tiles(const skr_gemm_job *job)
 {
-    static const int types[SKR_GEMM_KINDS] = {[SKR_GEMM_BF16] = SKR_BF16, [SKR_GEMM_F16] = SKR_F16, [SKR_GEMM_I8] = SKR_I8};
+    static const int types[SKR_GEMM_KINDS] = {
+        [SKR_GEMM_BF16] = SKR_BF16, [SKR_GEMM_F16] = SKR_F16, [SKR_GEMM_I8] = SKR_I8};
     bool native = job->a.at.type == types[job->kind];
     bool whole = job->k % job->tile.granule == 0 && (job->segs == 1 || job->seg % job->tile.granule == 0);
     return of_amx(&job->tile) && native && whole && job->a.at.col_stride == 1 &&
