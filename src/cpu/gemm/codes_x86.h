@@ -1,4 +1,4 @@
-/* codes_x86.h - runs of i8 and i4 weights as what a level multiplies: f32, bf16 or bytes.
+/* codes_x86.h - runs of i8 and i4 weights as what a level multiplies: f32, bf16, f16 or bytes.
  * SPDX-License-Identifier: Apache-2.0
  *
  * An i4 is looked up: what its 16 values become, zero point and scale included, is in a register. Bits above the index
@@ -88,16 +88,28 @@ SKR_FN int codes_to_floats(int type, const code_columns *c)
 }
 
 #if HAS_BF16
+/* Whole numbers of two vectors as halves of that kind, which is exact. */
+SKR_FN __m512i halves_of(int kind, vf low, vf high)
+{
+#if HAS_F16
+    if (kind == SKR_GEMM_F16)
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(low, _MM_FROUND_TO_NEAREST_INT)),
+                                  _mm512_cvtps_ph(high, _MM_FROUND_TO_NEAREST_INT), 1);
+#endif
+    (void)kind;
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
 /* What the 16 values of an i4 become, twice: an index has five bits, of which four are the code's. */
-SKR_FN __m512i bf16_table(float zero)
+SKR_FN __m512i halves_table(int kind, float zero)
 {
     static const uint8_t all[8] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
     vf values = some_floats(SKR_I4, all, v_set1(zero), v_set1(1.0f));
-    return _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v_bits(values), 16)));
+    return halves_of(kind, values, values);
 }
 
-/* 32 codes less zero, which is exact; of i4 the table has them so. */
-SKR_FN void some_bf16(int type, const uint8_t *from, __m512i table, const float *zero, uint16_t *to)
+/* 32 codes less zero; of i4 the table has them so. */
+SKR_FN void some_halves(int kind, int type, const uint8_t *from, __m512i table, const float *zero, uint16_t *to)
 {
     if (type == SKR_I4) {
         __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
@@ -107,17 +119,17 @@ SKR_FN void some_bf16(int type, const uint8_t *from, __m512i table, const float 
         vf low = plain_bytes(from), high = plain_bytes(from + 16);
         if (zero)
             low = v_sub(low, v_set1(*zero)), high = v_sub(high, v_set1(*zero));
-        _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        _mm512_storeu_si512(to, halves_of(kind, low, high));
     }
 }
 
-SKR_FN int codes_to_bf16(int type, const code_columns *c)
+SKR_FN int codes_to_halves(int kind, int type, const code_columns *c)
 {
     enum { AT_ONCE = 128 };
     const int n = c->n - c->n % 32;
     const uint8_t *from = codes_of(type, c);
     uint16_t *to = c->to;
-    __m512i table = bf16_table(0.0f);
+    __m512i table = halves_table(kind, 0.0f);
     for (int i = 0; i < c->columns; i++, from += codes_step(type, c), to += c->pitch) {
         const float *zero = c->zeros ? c->zeros + i : NULL;
         int k = 0;
@@ -125,13 +137,13 @@ SKR_FN int codes_to_bf16(int type, const code_columns *c)
         if (type == SKR_I8) /* AT_ONCE of them are two lines */
             _mm_prefetch((const char *)from + CODES_AHEAD + 64, _MM_HINT_T0);
         if (type == SKR_I4 && zero)
-            table = bf16_table(*zero);
+            table = halves_table(kind, *zero);
         for (; k + AT_ONCE <= n; k += AT_ONCE)
             UNROLLED
         for (int u = 0; u < AT_ONCE; u += 32)
-            some_bf16(type, from + (type == SKR_I4 ? (k + u) / 2 : k + u), table, zero, to + k + u);
+            some_halves(kind, type, from + (type == SKR_I4 ? (k + u) / 2 : k + u), table, zero, to + k + u);
         for (; k < n; k += 32)
-            some_bf16(type, from + (type == SKR_I4 ? k / 2 : k), table, zero, to + k);
+            some_halves(kind, type, from + (type == SKR_I4 ? k / 2 : k), table, zero, to + k);
     }
     return n;
 }
@@ -175,7 +187,12 @@ static int convert_codes(int kind, const code_columns *c)
         return 0;
 #if HAS_BF16
     if (kind == SKR_GEMM_BF16)
-        return c->type == SKR_I4 ? codes_to_bf16(SKR_I4, c) : codes_to_bf16(SKR_I8, c);
+        return c->type == SKR_I4 ? codes_to_halves(SKR_GEMM_BF16, SKR_I4, c)
+                                 : codes_to_halves(SKR_GEMM_BF16, SKR_I8, c);
+#endif
+#if HAS_F16
+    if (kind == SKR_GEMM_F16)
+        return c->type == SKR_I4 ? codes_to_halves(SKR_GEMM_F16, SKR_I4, c) : codes_to_halves(SKR_GEMM_F16, SKR_I8, c);
 #endif
 #if HAS_I8
     if (kind == SKR_GEMM_I8)

@@ -18,7 +18,7 @@ typedef struct spec {
 } spec;
 
 static const spec specs[] = {
-    {SAKER_I4, SAKER_I8, 12, 8, 0, SAKER_GEMM_SCALE_GROUP, 3, 0, SAKER_GEMM_FOR_F16, 0, 128 + 12 * 32 * 4},
+    {SAKER_I4, SAKER_I8, 12, 8, 0, SAKER_GEMM_SCALE_GROUP, 3, 0, SAKER_GEMM_FOR_F16, 0, 128 + 4 * 32 * 32 * 2},
     {SAKER_F32, 0, 7, 6, 0, 0, 0, 0, 0, 0, 128 + 7 * 32 * 4},
     {SAKER_F32, 0, 700, 45, 1, 0, 0, 0, 0, 0, 0},
     {SAKER_F16, 0, 65, 34, 0, 0, 0, SAKER_GATED_HALVES, 0, 0, 0},

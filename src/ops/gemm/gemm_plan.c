@@ -12,18 +12,18 @@
 #include "gemm_cuda.h"
 
 /* The arithmetic that the types ask for; the level may not have it. Codes of fp8 and whole numbers up to 256 are exact
- * in bf16. */
+ * in bf16, i8 and i4 in f16, too. */
 static int wanted_kind(const skr_gemm_job *job)
 {
     int a = job->a.at.type, b = job->b.at.type;
-    bool whole_zero = !job->b_zero.at.data || job->b_zero.at.type == SKR_I8;
+    bool codes = b == SKR_I8 || b == SKR_I4, whole_zero = !job->b_zero.at.data || job->b_zero.at.type == SKR_I8;
     if (a == SKR_I32)
         return SKR_GEMM_INT;
     if (a == SKR_I8) /* i4 weights with a zero point leave the range of i8 */
         return job->b_zero.at.data ? SKR_GEMM_F32 : SKR_GEMM_I8;
     if (a == SKR_E4M3 || a == SKR_E5M2 || (a == SKR_BF16 && (b == SKR_BF16 || whole_zero)))
         return SKR_GEMM_BF16;
-    return a == SKR_F16 && b == SKR_F16 ? SKR_GEMM_F16 : SKR_GEMM_F32;
+    return a == SKR_F16 && (b == SKR_F16 || (codes && whole_zero)) ? SKR_GEMM_F16 : SKR_GEMM_F32;
 }
 
 static const char *choose_kind(skr_gemm_job *job, const char *level)

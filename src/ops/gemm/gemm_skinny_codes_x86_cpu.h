@@ -39,13 +39,15 @@ SKR_FN void add_codes(int kind, int type, bool SHIFTED, int ROWS, const char *b,
                       const float *a, vf *sums)
 {
     const int per = type == SKR_I4 ? 8 : 4; /* codes of a word */
-    const bool tiles = CODES_IN_TILES && kind == SKR_GEMM_BF16;
+    const bool f16 = kind == SKR_GEMM_F16, tiles = CODES_IN_TILES && (kind == SKR_GEMM_BF16 || f16);
     _Alignas(64) float even_a[CODE_STEP / 2], odd_a[CODE_STEP / 2];
     vf even_sum = v_set1(0.0f), odd_sum = v_set1(0.0f);
     if (tiles) {
-        const __m512i pairs = _mm512_loadu_si512(a);
-        _mm512_store_si512(even_a, _mm512_slli_epi32(pairs, 16));
-        _mm512_store_si512(odd_a, _mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
+        const __m512i pairs = _mm512_loadu_si512(a), first = _mm512_slli_epi32(pairs, 16),
+                      second = _mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000));
+        _mm512_store_ps(even_a, f16 ? _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs)) : v_of_bits(first));
+        _mm512_store_ps(odd_a,
+                        f16 ? _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16))) : v_of_bits(second));
         __asm__("" : "+m"(even_a), "+m"(odd_a)); /* else they are taken out of registers, by shuffles */
     }
     UNROLLED
@@ -85,7 +87,7 @@ SKR_FN void add_codes(int kind, int type, bool SHIFTED, int ROWS, const char *b,
 SKR_FN void codes_of_columns(int kind, int type, bool SHIFTED, int ROWS, const skinny_work *c, int64_t j, int64_t k0,
                              int64_t k, float *sums)
 {
-    enum { NO_SUBNORMALS = 0x8040 }; /* AMX takes them as zeros, and makes none */
+    enum { NO_SUBNORMALS = 0x8040 }; /* AMX takes those of bf16 as zeros, and makes none; of f16 it takes them */
     const job_t *job = c->job;
     const bool tiles = CODES_IN_TILES && kind == SKR_GEMM_BF16, scaled = kind == SKR_GEMM_F32,
                grouped = job->scaling == SKR_GEMM_GROUP && (SHIFTED || scaled);
@@ -146,6 +148,9 @@ CODE_KERNEL(codes_f32_i8_rows, SKR_GEMM_F32, SKR_I8, true, CODE_ROWS)
 #if HAS_BF16
 CODE_KERNELS(codes_bf16, SKR_GEMM_BF16)
 #endif
+#if HAS_F16
+CODE_KERNELS(codes_f16, SKR_GEMM_F16)
+#endif
 #undef CODE_KERNELS
 #undef CODE_KERNEL
 
@@ -172,6 +177,10 @@ static const skinny_kernel *codes_for(const job_t *job, const side *b)
 #if HAS_BF16
     if (able && job->kind == SKR_GEMM_BF16)
         return b->type == SKR_I8 ? &codes_bf16_i8 : shifted ? &codes_bf16_i4_shifted : &codes_bf16_i4;
+#endif
+#if HAS_F16
+    if (able && job->kind == SKR_GEMM_F16)
+        return b->type == SKR_I8 ? &codes_f16_i8 : shifted ? &codes_f16_i4_shifted : &codes_f16_i4;
 #endif
 #endif
     (void)job, (void)b;
