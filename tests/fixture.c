@@ -74,13 +74,13 @@ const saker_field *fixture_field(const fixture *f, const char *name)
     return NULL;
 }
 
-/* Small, not empty, nothing aliased, at least two rows and columns where there are dimensions, and no random
- * combination: another one must not change what is tried here. */
+/* Small (16 KiB of floats, or of bytes), not empty, nothing aliased, at least two rows and columns where there are
+ * dimensions, and no random combination: another one must not change what is tried here. */
 static bool usable(const suite_case *c)
 {
     for (int i = 0; i < c->n_tensors; i++) {
         const suite_tensor *t = &c->tensor[i];
-        if (t->alias || suite_elements(t) == 0 || suite_elements(t) > 4096)
+        if (t->alias || suite_elements(t) == 0 || suite_elements(t) > (t->type == SAKER_U8 ? 16384 : 4096))
             return false;
         for (int d = 0; t->ndim > 1 && d < t->ndim; d++)
             if (t->shape[d] < 2)
