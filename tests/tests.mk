@@ -63,7 +63,7 @@ endef
 # Every small case with some repetitions, and one case in so many, the large ones too, with all of them (1: every one).
 # At the levels below the best that the machine has one case in so many: 25 minutes are for all of `make test`.
 WHOLE_EVERY ?= 8
-LOWER_EVERY ?= 3
+LOWER_EVERY ?= 4
 # Work is dealt out to threads as they come; that must show in no bit.
 repeated_ops := attention attention_backward attention_decode gemm
 # What x86 writes past the caches when it is large: forced, for the cases are small.
